@@ -38,11 +38,11 @@ demo: install
 	$(BIN)/python -m trainer.generate --config=configs/criteo.py --records=100000 --shards=4 \
 	  --seed=1 --output=$(DEMO)/eval
 	$(BIN)/python -m cloud.local --workers=2 --ps=2 -- --config=configs/criteo.py \
-	  --train_data=$(DEMO)/train --eval_data=$(DEMO)/eval --job_dir=$(DEMO)/job --set train.epochs=2
+	  --data.train=$(DEMO)/train --data.eval=$(DEMO)/eval --job_dir=$(DEMO)/job --train.epochs=2
 	$(BIN)/python -m trainer.predict --model=$(DEMO)/job/export --data=$(DEMO)/eval \
 	  --output=$(DEMO)/predictions.csv
 	head -6 $(DEMO)/predictions.csv
-	$(BIN)/python -m trainer.summary --job_dir=$(DEMO)/job
+	$(BIN)/python -m trainer.report $(DEMO)/job
 
 lint: install
 	$(BIN)/ruff check .

@@ -5,16 +5,16 @@ from collections.abc import Iterator, Sequence
 
 # What follows the number of ps in a name, part by part, is trained with these flags.
 FLAGS_OF_PARTS = {
-    "ahead": ("--pipeline_depth=1",),
-    "bf16": ("--wire_dtype=bfloat16",),
-    "sync": ("--mode=sync",),
-    "sgd8": ("--mode=local_sgd", "--sync_every=8"),
-    "together": ("--batches_per_exchange=4",),
-    "lazy": ("--set=train.row_updates=lazy",),
+    "ahead": ("--train.pipeline_depth=1",),
+    "bf16": ("--train.wire_dtype=bfloat16",),
+    "sync": ("--mode.name=sync",),
+    "sgd8": ("--mode.name=local_sgd", "--mode.sync_every=8"),
+    "together": ("--mode.name=async", "--mode.batches_per_exchange=4"),
+    "lazy": ("--train.row_updates=lazy",),
     "keys": ("--config=benchmarks/dlrm_keys.py",),
-    "rowwise": ("--config=benchmarks/narrow_rows.py", "--set=task.row_wise=true"),
-    "half": ("--config=benchmarks/narrow_rows.py", "--set=task.row_dtype=bfloat16"),
-    "few": ("--set=task.max_rows=5000", "--set=task.evict_first=least_recent"),
+    "rowwise": ("--config=benchmarks/narrow_rows.py", "--task.row_wise=true"),
+    "half": ("--config=benchmarks/narrow_rows.py", "--task.row_dtype=bfloat16"),
+    "few": ("--task.max_rows=5000", "--task.evict_first=least_recent"),
 }
 _USUAL_TFPS = (
     "tfps-1ps",

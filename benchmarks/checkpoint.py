@@ -182,10 +182,10 @@ def watch(
     """Trains until so many checkpoints are saved."""
     started_as = system("tfps-2ps", _CASE, flags, datasets.path(data, _CASE), job_dir)
     command = [
-        *(*started_as.command, f"--set=task.dim={_DIM}", "--set=train.keep_checkpoints=1"),
-        f"--set=train.checkpoint_seconds={checkpoint_seconds}",
-        f"--set=train.checkpoint_in_background={in_background}",
-        "--set=train.largest_increment=0",
+        *(*started_as.command, f"--task.dim={_DIM}", "--train.keep_checkpoints=1"),
+        f"--train.checkpoint_seconds={checkpoint_seconds}",
+        f"--train.checkpoint_in_background={in_background}",
+        "--train.largest_increment=0",
     ]
     run, log = Run(), job_dir.with_suffix(".log")
     with (

@@ -83,10 +83,10 @@ def measure(
 ) -> Cost:
     """What one run takes."""
     data, trained = directory / str(records), directory / f"job-{records}-{number}"
-    own = [CONFIG, rows(flags), f"--set=train.batch_size={flags.batch_size}"]
+    own = [CONFIG, rows(flags), f"--train.batch_size={flags.batch_size}"]
     cluster = ["cloud.local", f"--workers={flags.workers}", f"--ps={flags.ps}", "--"]
     if way == TRAINING:
-        more = [f"--train_data={data}", f"--job_dir={trained}", "--set=train.epochs=1"]
+        more = [f"--data.train={data}", f"--job_dir={trained}", "--train.epochs=1"]
         return run(*cluster, *own, *more)
     if way == CLUSTER:
         more = [f"--job_dir={trained}-predictions", f"--output_form={flags.form}", f"--data={data}"]
@@ -96,7 +96,7 @@ def measure(
 
 
 def rows(flags: argparse.Namespace) -> str:
-    return f"--set=task.rows_per_table={flags.rows}"
+    return f"--task.rows_per_table={flags.rows}"
 
 
 def run(module: str, *argv: str) -> Cost:

@@ -17,7 +17,7 @@ CONFIGS = {
 
 def config_flags(case: Case) -> list[str]:
     """The flags that name a case's experiment."""
-    rows = [f"--set=task.rows_per_table={case.rows}"] if case.rows else []
+    rows = [f"--task.rows_per_table={case.rows}"] if case.rows else []
     return [f"--config={CONFIGS[case.model]}", *rows]
 
 

@@ -23,7 +23,7 @@ import tfps
 from benchmarks.planted import likes
 from benchmarks.rare_ids import FEATURES, LABEL, get_config
 from tfps.experiment.metrics import auc
-from tfps.export.trained_model import trained_model
+from tfps.export.keras_file import trained_model
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.store.parameter_store import ParameterStore
@@ -108,15 +108,15 @@ def _tfps(root: pathlib.Path, seed: int, updates: str, on_cluster: bool) -> floa
     """The AUC that tfps ends at."""
     job = root / f"{updates}-{seed}"
     launcher = ["cloud.local", "--workers=2", "--ps=2", "--"]
-    program = launcher if on_cluster else ["trainer.task", "--mode=local"]
+    program = launcher if on_cluster else ["trainer.task", "--mode.name=local"]
     flags = [
         f"--config={_CONFIG}",
-        f"--train_data={root / 'train'}",
-        f"--eval_data={root / 'eval'}",
+        f"--data.train={root / 'train'}",
+        f"--data.eval={root / 'eval'}",
         f"--job_dir={job}",
-        f"--set=train.seed={seed}",
-        "--set=data.shuffle_buffer=0",
-        f"--set=train.row_updates={updates}",
+        f"--train.seed={seed}",
+        "--data.shuffle_buffer=0",
+        f"--train.row_updates={updates}",
     ]
     command = [sys.executable, "-m", *program, *flags]
     subprocess.run(command, check=True, capture_output=True)

@@ -9,6 +9,7 @@ import trainer.console.quiet_tensorflow  # noqa: F401  # isort: skip
 
 import argparse
 import json
+import sys
 import time
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 from benchmarks.arrays import read_arrays
 from tfps.data import manifest as manifests
 from tfps.errors import UserError
-from tfps.experiment import loader, overrides
+from tfps.experiment import field_flags, loader, overrides
 from tfps.experiment.experiment import Experiment
 from tfps.experiment.metrics import auc
 from tfps.experiment.task import Task
@@ -28,14 +29,11 @@ _PREDICTED_AT_ONCE = 4096
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--config", required=True, help="of a task with one label of yes or no")
-    parser.add_argument("--set", action="append", default=[], help="override of a config's field")
-    parser.add_argument("--train_data", required=True)
-    parser.add_argument("--eval_data", required=True)
-    flags = parser.parse_args()
-    experiment = overrides.apply(loader.load(flags.config), flags.set)
-    trained = _Records(experiment, flags.train_data, "--train_data")
-    evaluated = _Records(experiment, flags.eval_data, "--eval_data")
+    parser.add_argument("--config", required=True, help="of a task with one label, yes or no")
+    fields, rest = field_flags.split(sys.argv[1:])
+    experiment = overrides.apply(loader.load(parser.parse_args(rest).config), fields)
+    trained = _Records(experiment, experiment.data.train, "--data.train")
+    evaluated = _Records(experiment, experiment.data.eval, "--data.eval")
     print(json.dumps(fit(experiment, trained, evaluated)))
 
 

@@ -25,7 +25,7 @@ from tfps.data import examples, manifest
 from tfps.data.batches import Batching, read_batches
 from tfps.data.manifest import Manifest
 from tfps.data.record_source import RecordSource
-from tfps.leases.epoch_order import EpochOrder
+from tfps.leases.lease import EpochOrder
 
 _BATCH = Case().batch
 

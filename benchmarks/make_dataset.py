@@ -14,13 +14,14 @@ import dataclasses
 import os
 import pathlib
 import shutil
+import sys
 
 import numpy as np
 
 from benchmarks.arrays import read_arrays
 from tfps.data import manifest
 from tfps.data.manifest import Manifest
-from tfps.experiment import loader, overrides
+from tfps.experiment import field_flags, loader, overrides
 from trainer.generate import generate
 
 SHARDS = 8
@@ -28,13 +29,13 @@ SHARDS = 8
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--config", required=True, help="of the task whose records are made")
-    parser.add_argument("--set", action="append", default=[], help="override of a config's field")
+    parser.add_argument("--config", required=True, help="of the task; its fields are flags")
     parser.add_argument("--output", required=True, help="directory to make")
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--copies", type=int, default=40, help="how often an epoch has each record")
-    flags = parser.parse_args()
-    experiment = overrides.apply(loader.load(flags.config), flags.set)
+    fields, rest = field_flags.split(sys.argv[1:])
+    flags = parser.parse_args(rest)
+    experiment = overrides.apply(loader.load(flags.config), fields)
     partial = pathlib.Path(f"{flags.output}.partial")
     if partial.exists():
         shutil.rmtree(partial)

@@ -24,15 +24,16 @@ from typing import Any
 import psutil
 
 from benchmarks.datasets import ROOT
+from tfps.experiment import field_flags
 
 MODES = {
     "local": [],
     "async": [],
-    "async, 4 together": ["--batches_per_exchange=4"],
+    "async, 4 together": ["--mode.batches_per_exchange=4"],
     "sync": [],
-    "sync, 1 backup": ["--backup_workers=1"],
-    "bounded": ["--max_staleness=4"],
-    "local_sgd": ["--sync_every=8"],
+    "sync, 1 backup": ["--mode.backup_workers=1"],
+    "bounded": ["--mode.max_staleness=4"],
+    "local_sgd": ["--mode.sync_every=8"],
     "allreduce": [],
 }
 FIT = "fit"
@@ -45,10 +46,7 @@ def main() -> int:
     """Measures and prints a table; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     add = parser.add_argument
-    add("--config", default="configs/criteo.py")
-    add("--train_data", type=pathlib.Path, required=True)
-    add("--eval_data", type=pathlib.Path, help="none: speed only, and no fit")
-    add("--set", action="append", default=[], help="override of a config's field")
+    add("--config", default="configs/criteo.py", help="its fields are flags: --data.train=DIR")
     add("--set_rounds", action="append", default=[], help="more overrides for sync and allreduce")
     add("--modes", type=lambda text: text.split(";"), default=[FIT, *MODES])
     add("--workers", type=int, default=4)
@@ -57,11 +55,14 @@ def main() -> int:
     add("--seeds", type=int, default=5)
     add("--straggler", action="store_true", help="slow worker 0 down")
     add("--output", type=pathlib.Path, required=True, help="file to which runs are added")
-    flags = parser.parse_args()
+    fields, rest = field_flags.split(sys.argv[1:])
+    flags = parser.parse_args(rest)
     done = read(flags.output)
-    modes = [mode for mode in flags.modes if mode != FIT or flags.eval_data]
+    flags.data = [field for field in fields if field.startswith(("data.train=", "data.eval="))]
+    modes = [mode for mode in flags.modes if mode != FIT or len(flags.data) > 1]
     for seed, mode in itertools.product(range(flags.seeds), modes):
-        overrides = [*flags.set, *(flags.set_rounds if mode in _OF_ROUNDS else [])]
+        overrides = [field for field in fields if field not in flags.data]
+        overrides += flags.set_rounds if mode in _OF_ROUNDS else []
         wanted = {"config": flags.config, "mode": mode, "set": overrides, "seed": seed}
         wanted |= {"slowed": flags.straggler}
         if any(wanted.items() <= run.items() for run in done):
@@ -88,13 +89,10 @@ def measure(
     job_dir = pathlib.Path(tempfile.mkdtemp(prefix="modes-"))
     name = mode.partition(",")[0]
     trainer = [
-        *(f"--config={flags.config}", f"--mode={name}", *MODES[mode]),
-        *(f"--train_data={flags.train_data.absolute()}", f"--job_dir={job_dir}"),
-        *(f"--set=train.epochs={flags.epochs}", f"--set=train.seed={seed}"),
-        *(f"--set={override}" for override in overrides),
+        *(f"--config={flags.config}", f"--mode.name={name}", *MODES[mode]),
+        *(f"--job_dir={job_dir}", f"--train.epochs={flags.epochs}", f"--train.seed={seed}"),
+        *(f"--{override}" for override in (*flags.data, *overrides)),
     ]
-    if flags.eval_data:
-        trainer.append(f"--eval_data={flags.eval_data.absolute()}")
     launcher = ["trainer.task"]
     if name == "allreduce":  # the chief is a replica too
         launcher = ["cloud.local", f"--workers={flags.workers - 1}", "--ps=0", "--"]
@@ -119,9 +117,7 @@ def measure_fit(flags: argparse.Namespace, overrides: list[str], seed: int) -> d
     overrides = [*overrides, f"train.epochs={flags.epochs}", f"train.seed={seed}"]
     command = [
         *(sys.executable, "-m", "benchmarks.fit_task", f"--config={flags.config}"),
-        f"--train_data={flags.train_data.absolute()}",
-        f"--eval_data={flags.eval_data.absolute()}",
-        *(f"--set={override}" for override in overrides),
+        *(f"--{override}" for override in (*flags.data, *overrides)),
     ]
     program = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=_LIMIT_SECONDS, check=False

@@ -70,8 +70,8 @@ def job(
     with tempfile.TemporaryDirectory(prefix="tfps-benchmark-") as directory:
         command = [
             *(sys.executable, "-m", "cloud.local", "--workers=2", "--ps=1", "--"),
-            *(*datasets.config_flags(case), f"--train_data={datasets.path(data, case)}"),
-            *(f"--job_dir={directory}/job", "--set=train.checkpoint_seconds=5"),
+            *(*datasets.config_flags(case), f"--data.train={datasets.path(data, case)}"),
+            *(f"--job_dir={directory}/job", "--train.checkpoint_seconds=5"),
             *("--intra_op_threads=1", "--inter_op_threads=4"),
             *("--progress=lines", "--progress_seconds=0.1"),
         ]

@@ -24,8 +24,7 @@ from benchmarks.measurement import Failed, Window, measure
 from benchmarks.systems import System, system
 from tests.local_cloud.local_cloud import LocalCloud
 from tfps.data import manifest
-from tfps.data.cached_paths import ASKED, copy_name, note
-from tfps.data.shard_cache import ShardCache
+from tfps.data.shard_cache import ASKED, ShardCache, copy_name, note
 from tfps.storage import objects
 
 PLACES = ("local", "gs", "cached")
@@ -138,7 +137,7 @@ def training(
     started = system(flags.system, case, flags, data, directory / "job")
     command = list(started.command)
     if place != "local":
-        command[command.index(f"--train_data={data}")] = f"--train_data={there}"
+        command[command.index(f"--data.train={data}")] = f"--data.train={there}"
     if place == "cached":
         command.append(f"--cache_dir={directory.parent / 'cache'}")
     return System(command, started.root)

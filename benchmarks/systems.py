@@ -62,16 +62,16 @@ def system(
         ]
         return System(command, "chief-0" if peer in ("tutorial", "fit") else "launcher")
     job = [
-        *(*datasets.config_flags(case), f"--set=train.batch_size={case.batch}"),
-        *("--set=train.epochs=1", f"--train_data={data}", f"--job_dir={job_dir}"),
+        *(*datasets.config_flags(case), f"--train.batch_size={case.batch}"),
+        *("--train.epochs=1", f"--data.train={data}", f"--job_dir={job_dir}"),
         *(*threads, "--progress=lines", "--progress_seconds=1"),
     ]
     if name == STEP:
-        return System([sys.executable, "-m", "trainer.task", "--mode=local", *job], "chief-0")
+        return System([sys.executable, "-m", "trainer.task", "--mode.name=local", *job], "chief-0")
     job += [flag for part in name.split("-") for flag in FLAGS_OF_PARTS.get(part, ())]
     if name == "tfps-allreduce":  # the chief is one of those that compute
         launcher = [f"--workers={flags.workers - 1}", "--ps=0"]
-        job.append("--mode=allreduce")
+        job.append("--mode.name=allreduce")
     else:
         ps = name.removeprefix("tfps-").partition("ps")[0]
         launcher = [f"--workers={flags.workers}", f"--ps={ps}"]

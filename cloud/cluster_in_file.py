@@ -8,23 +8,12 @@ MOST_BYTES = 16 << 10
 
 
 def is_needed(cluster: str) -> bool:
-    """Whether a cluster goes into a file.
-
-    Args:
-        cluster: Its description, as TF_CONFIG holds it.
-    """
+    """Whether a cluster goes into a file."""
     return len(cluster) > MOST_BYTES
 
 
 def split(tf_config: str) -> tuple[str, str]:
-    """Divides a TF_CONFIG.
-
-    Args:
-        tf_config: With task and cluster.
-
-    Returns:
-        TF_CONFIG with the task alone, and the text of the file that TF_CONFIG_FILE is to name.
-    """
+    """Divides a TF_CONFIG."""
     config = json.loads(tf_config)
     return json.dumps({"task": config["task"]}), text(config["cluster"])
 

@@ -6,10 +6,40 @@ from typing import Any
 
 from absl import flags
 
-from cloud import requests_text
+from cloud import remote_target
 from tfps.errors import UserError
 
 DefineFlags = Callable[[flags.FlagValues], None]
+
+
+def positive(flag: str, text: str) -> int:
+    """A whole number of 1 or more."""
+    if not text.isdecimal() or int(text) < 1:
+        raise UserError(f"{flag}={text}: write a whole number of 1 or more")
+    return int(text)
+
+
+def accelerator(flag: str, text: str) -> tuple[str, int]:
+    """A GPU and how many, as in NVIDIA_L4:1; of `none` an empty name and 0."""
+    if text == "none":
+        return "", 0
+    name, colon, count = text.rpartition(":")
+    if not colon or not name:
+        raise UserError(f"{flag}={text}: write the GPU and how many, as in NVIDIA_L4:1, or none")
+    return name, positive(flag, count)
+
+
+def pairs(flag: str, texts: Sequence[str]) -> dict[str, str]:
+    """Values by name, of texts such as NAME=value."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise UserError(f"{flag}={text}: write it as NAME=value")
+        if name in found:
+            raise UserError(f"{flag}={name}=… is given twice; keep one")
+        found[name] = value
+    return found
 
 
 class CommandLine:
@@ -17,19 +47,9 @@ class CommandLine:
 
     A target is a module with `define_flags(values)` and `from_flags(values)`. Loading it loads no
     client of its platform.
-
-    Attributes:
-        values: The flags.
     """
 
     def __init__(self, program: str, targets: Mapping[str, str], define_own: DefineFlags):
-        """Defines the flags that such programs share, the program's own, and those of all targets.
-
-        Args:
-            program: How it is run, for messages: `python -m cloud.submit`.
-            targets: Names of modules by the values of --target.
-            define_own: Defines the program's own flags.
-        """
         self.values = flags.FlagValues()  # an own set, since absl.logging has a --log_dir too
         self._program = program
         self._targets = targets
@@ -42,26 +62,19 @@ class CommandLine:
             self._owners |= dict.fromkeys(set(self.values) - before, name)
 
     def _define(self, define_own: DefineFlags) -> None:
-        values, form = self.values, requests_text.FORMATS[0]
+        values, form = self.values, remote_target.FORMATS[0]
         flags.DEFINE_enum("target", None, list(self._targets), "Platform.", flag_values=values)
         flags.DEFINE_boolean(
             "dry_run", False, "Prints the requests; sends nothing.", flag_values=values
         )
         flags.DEFINE_enum(
-            "format", form, requests_text.FORMATS, "Of --dry_run.", flag_values=values
+            "format", form, remote_target.FORMATS, "Of --dry_run.", flag_values=values
         )
         flags.DEFINE_boolean("help", False, "Show this help.", short_name="h", flag_values=values)
         define_own(values)
 
     def parse(self, argv: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Parses the flags; returns what else stands before `--`, and what after.
-
-        Args:
-            argv: Program name and arguments.
-
-        Raises:
-            UserError: If they are no flags of this program.
-        """
+        """Parses the flags; returns what else stands before `--`, and what after."""
         place = argv.index("--") if "--" in argv else len(argv)
         self.values.set_gnu_getopt(True)  # flags may stand behind the verb
         try:
@@ -72,11 +85,7 @@ class CommandLine:
         return own, list(argv[place + 1 :])
 
     def target(self) -> Any:
-        """What the module of --target makes of the flags.
-
-        Raises:
-            UserError: If there is no --target, or a flag is of another one.
-        """
+        """What the module of --target makes of the flags."""
         chosen = self.values.target
         if chosen is None:
             raise UserError(f"--target is missing; give one of {', '.join(self._targets)}")

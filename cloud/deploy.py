@@ -2,9 +2,8 @@ r"""Puts an exported model behind an address: `python -m cloud.deploy --target=k
 
     python -m cloud.deploy --target=tfserving --model=runs/census --output=serving
 
-Other verbs come first: `describe NAME`, `undeploy NAME`, `promote NAME`, `rollback NAME`, `predict
-NAME`, `batch`, `cancel NAME`, `list`, each with the target's own flags; a target says which of them
-it has.
+Other verbs come first: `describe NAME`, `undeploy NAME`, `rollback NAME`, `predict NAME`, `list`,
+each with the target's own flags; a target says which of them it has.
 """
 
 import os
@@ -15,11 +14,11 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from cloud import deployment_flags, requests_text
+from cloud import deployment_flags, remote_target
 from cloud.command_line import CommandLine
-from cloud.deployment.target import OF_MODEL, OF_NAME, VERBS, DeployTarget
+from cloud.deployment.target import OF_NAME, VERBS, DeployTarget
 from tfps.errors import RunError, UserError
-from tfps.export.names import EXPORT_DIRECTORY
+from tfps.export.exported_files import EXPORT_DIRECTORY
 from tfps.storage.paths import is_local
 
 _TARGETS = {
@@ -33,9 +32,6 @@ _PROGRAM = "python -m cloud.deploy"
 def main(argv: Sequence[str]) -> int:
     """Renders, makes or manages one deployment.
 
-    Args:
-        argv: Program name, verb and flags.
-
     Returns:
         The exit code: 0, 2 for a mistake of the user, 3 when a platform failed or was too slow.
     """
@@ -47,8 +43,8 @@ def main(argv: Sequence[str]) -> int:
             return 0
         verb, name = _verb([*own, *rest], line.values)
         target: DeployTarget = line.target()
-        if verb in OF_MODEL:
-            return _of_model(target, verb, line.values)
+        if verb == "deploy":
+            return _deploy(target, line.values)
         return int(getattr(target, verb)(*name))
     except (UserError, RunError) as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - an entry point's message
@@ -61,15 +57,7 @@ def check(deploy_to: str, job_dir: str, *, here: bool) -> tuple[str, ...]:
     """Looks at flags with which a job is to deploy its model once it has trained it.
 
     Args:
-        deploy_to: The flags without the model's, as in a shell.
-        job_dir: The job's directory.
         here: Whether this machine will deploy, and so must have what that needs.
-
-    Returns:
-        The flags, one by one.
-
-    Raises:
-        UserError: If no model of that job can be deployed with them.
     """
     try:
         arguments = tuple(shlex.split(deploy_to))
@@ -86,7 +74,7 @@ def _check(arguments: Sequence[str], job_dir: str, here: bool) -> None:
     line = CommandLine(_PROGRAM, _TARGETS, deployment_flags.define)
     own, rest = line.parse([_PROGRAM, *arguments])
     verb, _ = _verb([*own, *rest], line.values)
-    if verb != OF_MODEL[0]:
+    if verb != "deploy":
         raise UserError(f"the verb {verb} deploys no model; leave it out")
     for flag in ("model", "version", "dry_run", "help"):
         if line.values[flag].present:
@@ -107,19 +95,19 @@ def _verb(own: Sequence[str], values: flags.FlagValues) -> tuple[str, list[str]]
     if len(name) != (verb in OF_NAME):
         form = f"{verb} NAME" if verb in OF_NAME else verb
         raise UserError(f"{' '.join(own)!r}: write it as `{_PROGRAM} {form} …`")
-    if verb not in OF_MODEL:
+    if verb != "deploy":
         for flag in ("dry_run", "format", *deployment_flags.OF_DEPLOYMENT):
             if values[flag].present:
                 raise UserError(f"{verb} takes no --{flag}; leave it out")
     return verb, name
 
 
-def _of_model(target: DeployTarget, verb: str, values: flags.FlagValues) -> int:
+def _deploy(target: DeployTarget, values: flags.FlagValues) -> int:
     deployment = deployment_flags.build(values)
     if not values.dry_run:
-        return int(getattr(target, verb)(deployment))
-    render = target.render if verb == "deploy" else target.render_batch
-    print(requests_text.write(render(deployment), values.format), end="")  # noqa: T201 - asked for
+        return target.deploy(deployment)
+    text = remote_target.write(target.render(deployment), values.format)
+    print(text, end="")  # noqa: T201 - asked for
     return 0
 
 

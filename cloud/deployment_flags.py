@@ -4,10 +4,9 @@ from typing import Any
 
 from absl import flags
 
-from cloud import flag_texts
-from cloud.deployment.deployment import Deployment
+from cloud import command_line
+from cloud.deployment.deployment import IMAGE, Deployment, ServerSettings, default_name
 from cloud.deployment.served_model import ServedModel
-from cloud.deployment.server_settings import IMAGE, ServerSettings, default_name
 from tfps import byte_size
 from tfps.errors import UserError
 
@@ -31,11 +30,7 @@ OF_DEPLOYMENT = (*_TEXTS, *_NUMBERS, "label")
 
 
 def define(values: flags.FlagValues) -> None:
-    """Defines the flags.
-
-    Args:
-        values: Where to.
-    """
+    """Defines the flags."""
     for name, text in _TEXTS.items():
         flags.DEFINE_string(name, None, text, flag_values=values)
     for name, text in _NUMBERS.items():
@@ -51,17 +46,7 @@ def define(values: flags.FlagValues) -> None:
 
 
 def build(values: flags.FlagValues) -> Deployment:
-    """Makes a Deployment of the flags, and of the files of the model.
-
-    Args:
-        values: Parsed flags.
-
-    Returns:
-        The deployment.
-
-    Raises:
-        UserError: If a flag or the model cannot be used, or together they describe no deployment.
-    """
+    """Makes a Deployment of the flags, and of the files of the model."""
     if not values.model:
         raise UserError("--model is missing; name the JOB_DIR of a job, or what it has exported")
     model = ServedModel.read(values.model, values.version or 0)
@@ -69,15 +54,7 @@ def build(values: flags.FlagValues) -> Deployment:
 
 
 def server_settings(values: flags.FlagValues, base: str) -> ServerSettings:
-    """What the flags say of a deployment whose model is not there yet.
-
-    Args:
-        values: Parsed flags.
-        base: Directory in which all versions of the model will be.
-
-    Raises:
-        UserError: If a flag cannot be used, or together they describe no deployment.
-    """
+    """What the flags say of a deployment whose model is not there yet."""
     return ServerSettings(**_fields(values, base))
 
 
@@ -92,7 +69,7 @@ def _fields(values: flags.FlagValues, base: str) -> dict[str, Any]:
     if values.memory:
         found["memory_bytes"] = byte_size.parse(values.memory, "--memory")
     if values.accelerator:
-        found["accelerator"], found["accelerators"] = flag_texts.accelerator(
+        found["accelerator"], found["accelerators"] = command_line.accelerator(
             "--accelerator", values.accelerator
         )
-    return {**found, "labels": flag_texts.pairs("--label", values.label)}
+    return {**found, "labels": command_line.pairs("--label", values.label)}

@@ -7,9 +7,8 @@ from typing import Any
 
 from absl import flags
 
-from cloud import flag_texts
-from cloud.job_spec import JobSpec, flag_value
-from cloud.role import Role
+from cloud import command_line
+from cloud.job_spec import JobSpec, Role, flag_value
 from tfps import byte_size, python_config
 from tfps.cluster.spec import JOBS
 from tfps.errors import UserError
@@ -40,11 +39,7 @@ _MACHINE = {
 
 
 def define(values: flags.FlagValues) -> None:
-    """Defines the flags.
-
-    Args:
-        values: Where to.
-    """
+    """Defines the flags."""
 
     def string(name: str, text: str) -> None:
         flags.DEFINE_string(name, None, text, flag_values=values)
@@ -67,18 +62,7 @@ def define(values: flags.FlagValues) -> None:
 
 
 def build(values: flags.FlagValues, arguments: Sequence[str]) -> JobSpec:
-    """Makes a JobSpec of the file that --job names, if any, and the flags, which come first.
-
-    Args:
-        values: Parsed flags.
-        arguments: Of every task; after those of the file.
-
-    Returns:
-        The job.
-
-    Raises:
-        UserError: If a flag or the file cannot be used, or together they describe no job.
-    """
+    """Makes a JobSpec of the file that --job names, if any, and the flags, which come first."""
     base: dict[str, Any] = {"arguments": (), "roles": (), "environment": {}, "labels": {}}
     if values.job:
         spec = python_config.load(values.job, "--job", "get_job", JobSpec)
@@ -88,8 +72,8 @@ def build(values: flags.FlagValues, arguments: Sequence[str]) -> JobSpec:
             base[name] = values[name].value
     base["arguments"] = (*base["arguments"], *arguments)
     base["roles"] = _roles(values, {role.job: role for role in base["roles"]})
-    base["environment"] = {**base["environment"], **flag_texts.pairs("--env", values.env)}
-    base["labels"] = {**base["labels"], **flag_texts.pairs("--label", values.label)}
+    base["environment"] = {**base["environment"], **command_line.pairs("--env", values.env)}
+    base["labels"] = {**base["labels"], **command_line.pairs("--label", values.label)}
     return JobSpec(**{"name": _default_name(base["arguments"]), **base})
 
 
@@ -124,9 +108,9 @@ def _machine(values: flags.FlagValues, job: str) -> dict[str, Any]:
         if name == "memory":
             found["memory_bytes"] = byte_size.parse(text, flag)
         elif name in ("cpus", "disk_gb"):
-            found[name] = flag_texts.positive(flag, text)
+            found[name] = command_line.positive(flag, text)
         elif name == "accelerator":
-            found["accelerator"], found["accelerators"] = flag_texts.accelerator(flag, text)
+            found["accelerator"], found["accelerators"] = command_line.accelerator(flag, text)
         else:
             found[name] = text
     return found

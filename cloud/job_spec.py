@@ -1,17 +1,87 @@
 """What a job is, on whatever platform it runs."""
 
 import dataclasses
+import math
 import re
 from collections.abc import Mapping, Sequence
 
-from cloud import names
-from cloud.role import Role
+from tfps.cluster.chief_worker import LAST_PORT, port_of
 from tfps.cluster.spec import CLUSTER_SPEC, JOBS, TF_CONFIG, TF_CONFIG_FILE
 from tfps.errors import UserError
+from tfps.experiment import field_flags
 
+_NAME = r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?"
+_LABEL_KEY = r"[a-z]([a-z0-9_-]{0,61}[a-z0-9])?"
+_LABEL_VALUE = r"([a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?)?"
+_SINGLE = ("chief", "evaluator")  # of which a job has at most one
 _TRUE = ("true", "t", "1")  # as absl reads booleans
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 _MOST_BYTES = (1 << 17) - 1  # of an argument or of NAME=VALUE, in Linux
+_RESTARTS = 3  # trainer.task's default of --chief_worker_restarts
+
+
+def check_name(name: str) -> None:
+    """Refuses a name that some platform would."""
+    if not re.fullmatch(_NAME, name):
+        raise UserError(
+            f'--name={name}: write 1 to 40 lowercase letters, digits and "-", beginning with a '
+            "letter and not ending with -"
+        )
+
+
+def check_labels(labels: Mapping[str, str]) -> None:
+    """Refuses labels that some platform would."""
+    for key, value in labels.items():
+        if not re.fullmatch(_LABEL_KEY, key) or not re.fullmatch(_LABEL_VALUE, value):
+            raise UserError(
+                f"--label={key}={value}: keys and values are at most 63 lowercase letters, digits, "
+                '"_" and "-", begin and end with a letter or digit, keys with a letter'
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Role:
+    """So many equal tasks of a job.
+
+    A platform uses what it knows of the machine, and refuses what it cannot give: Vertex AI asks
+    for a machine type, Kubernetes and Slurm for CPUs and memory.
+
+    Attributes:
+        machine: The platform's machine type, such as n2-standard-8; empty for its choice.
+        cpus: CPU cores of each task; 0 for the platform's choice.
+        memory_bytes: Memory of each task; 0 for the platform's choice.
+        accelerator: The platform's name of a GPU, such as NVIDIA_L4; empty for none.
+        disk_gb: Boot disk or scratch space of each task, in GB; 0 for the platform's choice.
+        disk_type: The platform's disk type, such as pd-ssd; empty for its choice.
+    """
+
+    job: str
+    replicas: int = 1
+    machine: str = ""
+    cpus: int = 0
+    memory_bytes: int = 0
+    accelerator: str = ""
+    accelerators: int = 0
+    disk_gb: int = 0
+    disk_type: str = ""
+
+    def __post_init__(self) -> None:
+        if self.job not in JOBS:
+            raise UserError(f"role {self.job!r} is unknown; use one of {', '.join(JOBS)}")
+        if self.replicas < 1:
+            raise UserError(
+                f"{self.job}: {self.replicas} tasks; give 1 or more, or leave the role out"
+            )
+        if self.job in _SINGLE and self.replicas > 1:
+            raise UserError(f"{self.job}: {self.replicas} tasks; a job has one {self.job} at most")
+        for name in ("cpus", "memory_bytes", "accelerators", "disk_gb"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{self.job}: {name}={getattr(self, name)} must be 0 or more")
+        if bool(self.accelerator) != bool(self.accelerators):
+            raise UserError(
+                f"{self.job}: accelerator={self.accelerator!r}, accelerators={self.accelerators}; "
+                f"give both, as in --{self.job}_accelerator=NVIDIA_L4:1, or neither"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,14 +93,9 @@ class JobSpec:
 
     Attributes:
         name: 1 to 40 lowercase letters, digits and "-", beginning with a letter.
-        arguments: Of every task.
         roles: In the order chief, worker, ps, evaluator; roles without tasks are left out.
-        module: What every task runs with `python -m`.
-        image: Container image; a target says what it needs.
         package: Directory of the project whose source distribution is installed in the image before
             the start, or the address of that file; empty if the image holds the project.
-        environment: Environment variables of every task.
-        labels: Labels of the job, which are the platform's for searching and billing.
         service_account: Account that the tasks run as; empty for the platform's default.
         network: Network that the tasks are in; empty for the platform's default.
         timeout_seconds: After which the job is ended; 0 for the platform's own limit, if any.
@@ -55,15 +120,15 @@ class JobSpec:
     restarts: int = 3
 
     def __post_init__(self) -> None:
-        names.check_name(self.name)
+        check_name(self.name)
         _check_arguments(self)
-        _check_roles(self.roles, self.argument("mode") == "allreduce")
+        _check_roles(self.roles, self.argument("mode.name") == "allreduce")
         if self.chief_works and not self.role("ps"):
             raise UserError(
                 "--chief_works, but the job has no ps: its chief trains already; leave the flag out"
             )
         _check_environment(self.environment)
-        names.check_labels(self.labels)
+        check_labels(self.labels)
         for name in ("timeout_seconds", "queue_seconds", "restarts"):
             if getattr(self, name) < 0:
                 raise UserError(f"--{name}={getattr(self, name)} must be 0 or more")
@@ -101,7 +166,7 @@ def flag_value(name: str, arguments: Sequence[str]) -> str:
     """The value of a flag among a task's arguments, the last of several, empty without one."""
     found = ""
     for place, text in enumerate(arguments):
-        if match := re.fullmatch(rf"--?{name}(?:=(.*))?", text, re.DOTALL):
+        if match := re.fullmatch(rf"--?{re.escape(name)}(?:=(.*))?", text, re.DOTALL):
             after = arguments[place + 1] if place + 1 < len(arguments) else ""
             found = after if match[1] is None else match[1]
     return found
@@ -129,7 +194,10 @@ def _check_arguments(spec: JobSpec) -> None:
             f"--module={spec.module}: there is no such module to run with `python -m`; write a "
             "dotted name such as trainer.task"
         )
-    if spec.module == "trainer.task" and not spec.argument("flagfile"):  # which may have them
+    if spec.module != "trainer.task":
+        return
+    field_flags.refuse_former(spec.arguments)
+    if not spec.argument("flagfile"):  # which may have them
         for name in ("config", "job_dir"):
             if not spec.argument(name):
                 raise UserError(f"the tasks' arguments have no --{name}: add it after --")
@@ -157,7 +225,7 @@ def _check_roles(roles: Sequence[Role], is_replicated: bool) -> None:
         missing, other = ("ps", "workers") if "worker" in found else ("worker", "ps")
         raise UserError(
             f"the job has {other} but no {missing}: give --workers=1 and --ps=1 or more, or both "
-            "0 for one process without a cluster; workers alone need --mode=allreduce after --"
+            "0 for one process without a cluster; workers alone need --mode.name=allreduce after --"
         )
     if "evaluator" in found and "worker" not in found:
         raise UserError(
@@ -172,3 +240,60 @@ def _check_environment(environment: Mapping[str, str]) -> None:
         if name in (TF_CONFIG, TF_CONFIG_FILE, CLUSTER_SPEC):
             raise UserError(f"--env={name}=…: the platform sets {name} for each task; leave it out")
         _check_length(f"--env={name}=…", f"{name}={value}")
+
+
+_DEFAULT = "25"  # of trainer.task's --grace_seconds
+
+
+def grace_seconds(spec: JobSpec) -> int:
+    """The tasks' --grace_seconds, rounded up."""
+    text = spec.argument("grace_seconds") or _DEFAULT
+    if not re.fullmatch(r"\d{1,6}(\.\d+)?", text):
+        raise UserError(f"--grace_seconds={text} is no number of seconds; write one such as 25")
+    return math.ceil(float(text))
+
+
+def with_default(spec: JobSpec, has_own_machines: bool) -> JobSpec:
+    """A job whose arguments say what the worker beside the chief needs to know, if it has one.
+
+    A job has one where its chief has a worker's machine and its arguments do not say
+    --nochief_works. What is added comes before the job's own arguments, which therefore win.
+
+    Args:
+        has_own_machines: Whether the platform gives each task what its role asks for.
+    """
+    added = []
+    if has_own_machines and spec.module == "trainer.task" and has_workers_machine(spec):
+        added.append("--chief_works")
+    if not dataclasses.replace(spec, arguments=(*added, *spec.arguments)).chief_works:
+        return spec
+    if spec.restarts != _RESTARTS:
+        added.append(f"--chief_worker_restarts={spec.restarts}")
+    return dataclasses.replace(spec, arguments=(*added, *spec.arguments))
+
+
+def has_workers_machine(spec: JobSpec) -> bool:
+    """Whether the chief of a job with ps has all that each worker has, and it is said what."""
+    chief, worker = spec.role("chief"), spec.role("worker")
+    if chief is None or worker is None or not spec.role("ps"):
+        return False
+    if not (worker.machine or worker.cpus):
+        return False
+    return _machine(chief) == _machine(worker)
+
+
+def port(spec: JobSpec, chiefs_port: int) -> int | None:
+    """The port of the worker beside the chief; None without one."""
+    if not spec.chief_works:
+        return None
+    text = spec.argument("chief_worker_port") or "0"
+    if not text.isdecimal() or int(text) > LAST_PORT or int(text) == chiefs_port:
+        raise UserError(
+            f"--chief_worker_port={text}: name a port from 1 to {LAST_PORT} that is not the "
+            f"chief's, {chiefs_port}, or leave it out for {port_of(chiefs_port, 0)}"
+        )
+    return port_of(chiefs_port, int(text))
+
+
+def _machine(role: Role) -> Role:
+    return dataclasses.replace(role, job="worker", replicas=1)

@@ -7,18 +7,7 @@ from tfps.errors import UserError
 
 
 def load(module: str, extra: str) -> Any:
-    """Imports a module of a package that is installed with one of tfps's extras.
-
-    Args:
-        module: Name of the module.
-        extra: The extra, which is named when the module is absent.
-
-    Returns:
-        The module.
-
-    Raises:
-        UserError: If it is not installed.
-    """
+    """Imports a module of a package that is installed with one of tfps's extras."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

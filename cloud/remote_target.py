@@ -1,24 +1,165 @@
 """A platform on which jobs outlive the program that submits them."""
 
 import abc
+import dataclasses
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from cloud import requests_text
-from cloud.follower import Follower, Patience
+import yaml
+
 from cloud.job_spec import JobSpec
-from cloud.sender import JobClient
-from cloud.target import Target
-from tfps.errors import EXIT_OK
+from cloud.local.task_output import TaskOutput
+from cloud.target import JobClient, JobStatus, Request, Target
+from tfps.errors import EXIT_OK, RunError, UserError
+from tfps.job_dir.task_name import TaskName
+from tfps.live_view import status as live_status
+from tfps.live_view.status import parse
+
+FORMATS = ("yaml", "json")
+LABELS = "logging.googleapis.com/labels"
+_NAME = "submit"  # whose lines the follower's own are
+
+
+def write(requests: Sequence[Request], form: str) -> str:
+    """Requests as text.
+
+    Args:
+        form: yaml or json; several JSON documents follow each other.
+    """
+    texts = [each if isinstance(each, str) else _encode(each, form) for each in requests]
+    return ("---\n" if form == "yaml" else "").join(texts)
+
+
+def _encode(request: object, form: str) -> str:
+    if form == "json":
+        return json.dumps(request, indent=2) + "\n"
+    return yaml.dump(request, Dumper=_Dumper, sort_keys=False, width=100)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes a file within a request as the lines that it has."""
+
+
+def _represent(dumper: _Dumper, text: str) -> yaml.Node:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+
+_Dumper.add_representer(str, _represent)
+
+
+def said(fields: Mapping[str, Any]) -> str:
+    """How far the run is, as `tfps.live_view.status.parse` reads it, else the message."""
+    found = live_status.from_json(fields)
+    return found.to_text() if found else str(fields.get("message", ""))
+
+
+def teller(task: str, labels: Mapping[str, Any]) -> str:
+    """Whose line it is: a chief's container has those of the worker beside it, too."""
+    role, index = labels.get("role"), str(labels.get("index"))
+    if task == "chief" and role == "worker" and index.isdecimal():
+        return TaskName(role, int(index)).label
+    return task
+
+
+@dataclasses.dataclass(frozen=True)
+class Patience:
+    """How long, and how often, to look.
+
+    Attributes:
+        last_looks: Further looks for lines after the end, since they come in late.
+    """
+
+    limit_seconds: float
+    poll_seconds: float = 10.0
+    last_looks: int = 2
+
+
+class Follower:
+    """Prints the state of a job and what its tasks write, until it ends."""
+
+    def __init__(self, sender: JobClient, patience: Patience):
+        is_terminal = sys.stdout.isatty()
+        has_colour = is_terminal and "NO_COLOR" not in os.environ
+        self._sender = sender
+        self._patience = patience
+        self._relay = TaskOutput(sys.stdout.fileno(), is_terminal, has_colour)
+        self._has_lines = True  # whether the lines can be read
+
+    def follow(self, job: str, again: str) -> int:
+        """Follows a job.
+
+        Returns:
+            0 once the job has ended well.
+        """
+        try:
+            status = self._watch(job)
+        except KeyboardInterrupt:
+            self._say(f"{job} goes on; {_mends(job, again)}")
+            raise
+        except RunError as error:
+            raise RunError(f"{error}; the job goes on; {_mends(job, again)}") from None
+        finally:
+            self._relay.hide()
+        if not status.is_success:
+            reason = status.message or f"see `python -m cloud.submit describe {job} {again}`"
+            raise RunError(f"{job}: {status.state}: {reason}")
+        return EXIT_OK
+
+    def _watch(self, job: str) -> JobStatus:
+        """Shows states and lines until the job has ended; returns its last state."""
+        deadline = time.monotonic() + self._patience.limit_seconds
+        state = ""
+        while True:
+            status = self._sender.status(job)
+            if status.state != state:
+                state = status.state
+                self._say(f"{status.title}: {state}")
+            self._show_lines(job)
+            if status.has_ended:
+                break
+            if time.monotonic() >= deadline:
+                limit = f"{self._patience.limit_seconds:g} s (--wait_seconds)"
+                raise RunError(f"{job} is {state} after {limit}")
+            if self._relay.is_broken:
+                raise RunError("the output is closed")
+            time.sleep(self._patience.poll_seconds)
+        for _ in range(self._patience.last_looks if self._has_lines else 0):
+            time.sleep(self._patience.poll_seconds)
+            self._show_lines(job)
+        return status
+
+    def _show_lines(self, job: str) -> None:
+        if not self._has_lines:
+            return
+        try:
+            for task, text in self._sender.new_lines(job):
+                if status := parse(text):
+                    self._relay.show(task, status)
+                    continue
+                for line in text.splitlines() or [""]:
+                    self._relay.line(task, line)
+        except UserError as error:
+            self._has_lines = False
+            self._say(f"the tasks' output cannot be read, only the job's state: {error}")
+
+    def _say(self, text: str) -> None:
+        self._relay.line(_NAME, text)
+
+
+def _mends(job: str, again: str) -> str:
+    program = "python -m cloud.submit"
+    return f"follow it with `{program} follow {job} {again}`, end it with `{program} cancel …`"
 
 
 class RemoteTarget(Target):
     """A target with a sender, which does all that follows the rendering."""
 
     def __init__(self, patience: Patience):
-        """Sets the limits of following a job.
-
-        Args:
-            patience: How long, and how often, to look.
-        """
         self._patience = patience
 
     @property
@@ -28,21 +169,10 @@ class RemoteTarget(Target):
 
     @abc.abstractmethod
     def sender(self) -> JobClient:
-        """What reaches the platform.
-
-        Raises:
-            UserError: If its client is not installed, or there are no credentials.
-        """
+        """What reaches the platform."""
 
     def stage(self, spec: JobSpec) -> None:
-        """Checks and uploads what the job needs on the platform; called before it is sent.
-
-        Args:
-            spec: The job.
-
-        Raises:
-            UserError: If the platform cannot run such a job.
-        """
+        """Checks and uploads what the job needs on the platform; called before it is sent."""
 
     def submit(self, spec: JobSpec, wait: bool) -> int:
         """Sends the job, once; says how to follow it, or follows it."""
@@ -81,7 +211,7 @@ class RemoteTarget(Target):
 
     def describe(self, job: str) -> int:
         """Prints all that the platform says of a job, as YAML."""
-        _say(requests_text.write([self.sender().describe(job)], "yaml").rstrip("\n"))
+        _say(write([self.sender().describe(job)], "yaml").rstrip("\n"))
         return EXIT_OK
 
     def _follow(self, sender: JobClient, job: str) -> int:

@@ -23,7 +23,6 @@ class Sdist:
 
     Attributes:
         name: Name of the file, such as tfps-0.1.0.tar.gz.
-        content: The file.
     """
 
     name: str
@@ -31,14 +30,7 @@ class Sdist:
 
     @classmethod
     def build(cls, directory: str) -> "Sdist":
-        """Packs a project, with the build backend that is installed here.
-
-        Args:
-            directory: The project's, which has a pyproject.toml.
-
-        Raises:
-            UserError: If there is no such project, or it cannot be packed.
-        """
+        """Packs a project, with the build backend that is installed here."""
         if not pathlib.Path(directory, "pyproject.toml").is_file():
             raise UserError(f"--package={directory}: there is no pyproject.toml; name a project")
         optional_imports.load("build", "vertex")
@@ -65,11 +57,7 @@ class Sdist:
             return cls(made[0].name, _without_times(made[0].read_bytes()))
 
     def path(self, directory: str) -> str:
-        """Where the file lies in a directory that holds such files: under its hash.
-
-        Args:
-            directory: Local or `gs://`.
-        """
+        """Where the file lies in a directory that holds such files: under its hash."""
         digest = hashlib.sha256(self.content).hexdigest()
         return posixpath.join(directory, "packages", digest, self.name)
 

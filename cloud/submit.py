@@ -1,7 +1,7 @@
 r"""Starts a job on a platform: `python -m cloud.submit --target=vertex … -- …`.
 
     python -m cloud.submit --target=local --workers=2 --ps=2 -- \
-      --config=configs/census.py --train_data=data/train --job_dir=runs/census
+      --config=configs/census.py --data.train=data/train --job_dir=runs/census
 
 What follows `--` goes to every task. Other verbs come first: `follow JOB`, `cancel JOB`,
 `describe JOB`, `list`, each with the target's own flags.
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from cloud import chief_worker, deploy, job_flags, requests_text
+from cloud import deploy, job_flags, job_spec, remote_target
 from cloud.command_line import CommandLine
 from cloud.job_spec import JobSpec
 from cloud.target import Target
@@ -41,9 +41,6 @@ def _define_flags(values: flags.FlagValues) -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Renders, sends or manages one job.
-
-    Args:
-        argv: Program name, verb, flags, `--`, and the arguments of every task.
 
     Returns:
         The exit code: 0, 2 for a mistake of the user, 3 when a platform or a job failed, or what
@@ -90,10 +87,10 @@ def _verb(
 def _submit(target: Target, arguments: Sequence[str], values: flags.FlagValues) -> int:
     asked = job_flags.build(values, arguments)
     _check_deploy_to(asked)
-    spec = target.prepare(chief_worker.with_default(asked, target.has_own_machines))
+    spec = target.prepare(job_spec.with_default(asked, target.has_own_machines))
     if not values.dry_run:
         return target.submit(spec, values.wait)
-    print(requests_text.write(target.render(spec), values.format), end="")  # noqa: T201 - asked for
+    print(remote_target.write(target.render(spec), values.format), end="")  # noqa: T201 - asked for
     return 0
 
 

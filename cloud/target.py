@@ -1,13 +1,28 @@
 """What `cloud.submit` asks of a platform."""
 
 import abc
-from typing import Any, ClassVar
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Protocol
 
 from cloud.job_spec import JobSpec
 from tfps.errors import UserError
 
 # What JSON can hold, or text such as a batch script.
 Request = dict[str, Any] | str
+
+
+@dataclasses.dataclass(frozen=True)
+class JobStatus:
+    """A job at one moment."""
+
+    name: str
+    title: str
+    state: str
+    created: str
+    has_ended: bool = False
+    is_success: bool = False
+    message: str = ""
 
 
 class Target(abc.ABC):
@@ -17,7 +32,6 @@ class Target(abc.ABC):
     reaches the platform is in the other methods, which import its client when they are called.
 
     Attributes:
-        name: The value of --target.
         has_own_machines: Whether each task gets the machine that its role asks for, and shares it
             with no other.
     """
@@ -26,48 +40,16 @@ class Target(abc.ABC):
     has_own_machines: ClassVar[bool] = False
 
     def prepare(self, spec: JobSpec) -> JobSpec:
-        """Makes on this machine what the requests name, such as a package; sends nothing.
-
-        Args:
-            spec: The job.
-
-        Returns:
-            The job as `render` and `submit` take it.
-
-        Raises:
-            UserError: If it cannot be made.
-        """
+        """Makes on this machine what the requests name, such as a package; sends nothing."""
         return spec
 
     @abc.abstractmethod
     def render(self, spec: JobSpec) -> tuple[Request, ...]:
-        """The requests that make the job, in their order.
-
-        Args:
-            spec: The job.
-
-        Returns:
-            What --dry_run prints and `submit` sends.
-
-        Raises:
-            UserError: If the platform cannot run such a job.
-        """
+        """The requests that make the job, in their order."""
 
     @abc.abstractmethod
     def submit(self, spec: JobSpec, wait: bool) -> int:
-        """Makes the job.
-
-        Args:
-            spec: The job.
-            wait: Whether to follow the job to its end.
-
-        Returns:
-            The exit code: with `wait` the job's.
-
-        Raises:
-            UserError: If the platform cannot run such a job, or does not take it.
-            RunError: If the platform fails, or the job does.
-        """
+        """Makes the job."""
 
     def follow(self, job: str) -> int:
         """Shows the state and the tasks' output of a job until it ends; returns its exit code."""
@@ -87,3 +69,29 @@ class Target(abc.ABC):
 
     def _without(self, verb: str) -> UserError:
         return UserError(f"--target={self.name} has no {verb}: it keeps no jobs to speak of")
+
+
+class JobClient(Protocol):
+    """Sends what a target has rendered, and asks about jobs.
+
+    Every method raises a `UserError` for what the platform refuses, and a `RunError` if it cannot
+    be reached within a limit.
+    """
+
+    def send(self, requests: Sequence[Request]) -> str:
+        """Makes one job, even if requests are repeated; returns the platform's name of it."""
+
+    def status(self, job: str) -> JobStatus:
+        """What the platform says of a job."""
+
+    def new_lines(self, job: str) -> Iterable[tuple[str, str]]:
+        """Task and text of the lines that the job's tasks have written since the last call."""
+
+    def cancel(self, job: str) -> None:
+        """Asks for the end of a job."""
+
+    def list(self) -> Sequence[JobStatus]:
+        """The jobs that were submitted by this program, the newest first."""
+
+    def describe(self, job: str) -> Request:
+        """All that the platform says of a job."""

@@ -4,7 +4,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from tfps.export.trained_model import trained_model
+from tfps.export.keras_file import trained_model
 from tfps.model.inputs import model_inputs
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules

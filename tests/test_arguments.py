@@ -25,6 +25,7 @@ import tensorflow as tf
 import tfps
 from tfps.cluster.spec import Cluster
 from tfps.errors import RunError, UserError
+from tfps.experiment.mode import MODES
 from tfps.model.inputs import signature_specs
 from trainer.chief.run_inputs import RunInputs
 
@@ -146,7 +147,11 @@ CALLED = {
     ),
     "Data": (lambda **given: experiment(data=tfps.Data(**given)), {}, tfps.Data),
     "Train": (lambda **given: experiment(train=tfps.Train(**given)), {}, tfps.Train),
-    "Mode": (lambda **given: experiment(mode=tfps.Mode(**given)), {}, tfps.Mode),
+    **{
+        kind.__name__: (lambda kind=kind, **given: experiment(mode=kind(**given)), {}, kind)
+        for kind in MODES.values()
+        if dataclasses.fields(kind)
+    },
     "Experiment": (experiment, {}, tfps.Experiment),
     "Parameter": (tfps.Parameter, {"field": "task.x", "values": (1, 2)}),
     "Parameter.between": (
@@ -216,8 +221,8 @@ CALLED = {
     },
 }
 WITHOUT_ARGUMENTS = {
-    "Calibration", "GroupAUC", "GroupedMetric", "LogLoss", "MeanReciprocalRank",
-    "NormalizedEntropy", "SummedMetric", "ExportedModel",
+    "AllReduce", "Calibration", "GroupAUC", "GroupedMetric", "Local", "LogLoss",
+    "MeanReciprocalRank", "NormalizedEntropy", "SummedMetric", "ExportedModel",
 }  # fmt: skip
 CASES = [
     (name, argument)

@@ -15,9 +15,8 @@ import psutil
 import pytest
 import tensorflow as tf
 
-from benchmarks import cases, checkpoint, growth, growth_cases, input, models, systems, table
-from benchmarks.cases import STEP, SWEEPS, SYSTEMS, WIRE, Case
-from benchmarks.emulated_line import Line
+from benchmarks import cases, checkpoint, input, models, systems, table
+from benchmarks.cases import SWEEPS, SYSTEMS, Case
 from benchmarks.measurement import Failed, Window, measure
 from benchmarks.peers.start import free_ports
 from benchmarks.peers.wire import connected
@@ -27,8 +26,8 @@ from benchmarks.unwatched_task import WATCHING
 from tests.loaded import client
 from tests.project import ROOT
 from tfps.experiment import loader
+from tfps.job_dir.task_files import start_reporting
 from tfps.job_dir.task_name import TaskName
-from tfps.job_dir.task_usage import start_reporting
 from tfps.monitoring.recorder import RunRecorder
 
 SETTINGS = {"machine": {"cores": 2, "processor": "a processor"}, "seconds": 10.0}
@@ -70,7 +69,7 @@ def run(module, *args):
         *("suite", "peers.start"),
         *(
             pytest.param(each, marks=pytest.mark.slow)
-            for each in ("input", "storage", "checkpoint", "growth")
+            for each in ("input", "storage", "checkpoint")
         ),
     ],
 )
@@ -122,10 +121,10 @@ def test_a_name_says_which_flags_are_added(tmp_path):
     usual = command("tfps-1ps")
     assert command("tfps-1ps-ahead-bf16") == [
         *usual,
-        "--pipeline_depth=1",
-        "--wire_dtype=bfloat16",
+        "--train.pipeline_depth=1",
+        "--train.wire_dtype=bfloat16",
     ]
-    assert command("tfps-1ps-sgd8") == [*usual, "--mode=local_sgd", "--sync_every=8"]
+    assert command("tfps-1ps-sgd8") == [*usual, "--mode.name=local_sgd", "--mode.sync_every=8"]
     assert command("torch-ddp-files") == [*command("torch-ddp"), "--input=files"]
 
 
@@ -321,60 +320,6 @@ def test_a_million_records_cross_bare_sockets(two_rows, tmp_path):
     found = measure(System([*WIRE_PEER, two_rows], "launcher"), window, tmp_path / "log")
     assert found["examples_per_second"] > 0
     assert found["loopback_bytes_per_example"] > 0.5 * (IDS + 2 * VALUES + 1) / 512
-
-
-def test_a_line_brings_packets_one_after_the_other_and_each_a_while_later():
-    line = Line(bits_per_second=8_000, delay=0.5)
-    assert line.next == float("inf")
-    line.take(b"a" * 1_000, 10.0)  # a second long
-    line.take(b"b" * 2_000, 10.2)
-    assert line.next == 11.5
-    assert list(line.bring(11.4)) == []
-    assert list(line.bring(11.5)) == [b"a" * 1_000]
-    assert line.next == 13.5
-    line.take(b"c" * 1_000, 20.0)
-    assert list(line.bring(30.0)) == [b"b" * 2_000, b"c" * 1_000]
-
-
-@pytest.fixture
-def grown(tmp_path):
-    """A run of each case in which a batch grows, and of its floor."""
-    results = Results(tmp_path / "growth.jsonl", growth_cases.Case)
-    results.begin({"step_seconds": 0.1})
-    for case, system in growth_cases.planned(["batch"]):
-        results.add(case, system, 1, figures(case.batch, cpu=6.0 if system == "tfps" else 2.0))
-    return results
-
-
-def test_what_grows_is_held_against_the_floor(grown):
-    cases = growth_cases.AXES["batch"]
-    assert [system for _, system in growth_cases.planned(["batch"])].count(WIRE) == len(cases)
-    assert growth_cases.planned(["batch", "line"])[-1] == (
-        growth_cases.Case(gbits=1, workers=4),
-        "tfps",
-    )
-    assert growth_cases.floor(grown, cases[0]) == 4.0
-    lines = growth.report(grown, ["batch"]).splitlines()
-    assert lines[4].startswith("| 64 | 64 (64–64) | 6.0 (6.0–6.0) | 1.50 |")  # noqa: RUF001
-
-
-def test_a_picture_of_what_grows(grown, tmp_path):
-    pytest.importorskip("matplotlib", reason="the benchmarks' extra is not installed")
-    from benchmarks import growth_plots
-
-    file = growth_plots.draw(grown, ["batch"], 0.1, tmp_path)
-    assert file.read_bytes().startswith(b"\x89PNG")
-
-
-def test_the_step_of_one_process_waits_for_nothing(tmp_path):
-    flags = argparse.Namespace(dim=4, step_seconds=0.1)
-
-    def command(case, system):
-        return list(growth.started_as(flags, case, system, tmp_path, "job").command)
-
-    assert "--set=task.step_seconds=0.1" in command(growth_cases.Case(), growth_cases.CLUSTER)
-    assert "--set=task.step_seconds=0.0" in command(growth_cases.Case(), STEP)
-    assert command(growth_cases.Case(gbits=1), growth_cases.CLUSTER)[0] == "unshare"
 
 
 def test_reading_is_a_share_of_a_step():

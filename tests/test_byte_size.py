@@ -29,7 +29,7 @@ def test_anything_else_is_refused_with_the_units(text):
     ("size", "text"),
     [
         (0, "0 B"),
-        (1023, "1023 B"),
+        (1023, "1,023 B"),
         (1024, "1 KiB"),
         (1000 * 2**20, "1,000 MiB"),
         (3 * 2**29, "1.5 GiB"),

@@ -13,7 +13,7 @@ from tests.project import ROOT
 from tests.training_fixtures import Trainer
 from tfps.data import examples
 from tfps.errors import UserError
-from tfps.evaluation.best import BestMetric
+from tfps.evaluation.history import BestMetric
 from tfps.evaluation.metrics import metric_names
 from tfps.experiment import loader, overrides
 from tfps.experiment.experiment import Experiment

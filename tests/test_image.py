@@ -9,9 +9,8 @@ import tomllib
 import pytest
 from packaging.requirements import Requirement
 
-from cloud.job_spec import JobSpec
+from cloud.job_spec import JobSpec, Role
 from cloud.kubernetes import pod
-from cloud.role import Role
 from tests.project import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()

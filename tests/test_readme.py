@@ -33,7 +33,7 @@ def job_dir(tmp_path_factory):
     directory = tmp_path_factory.mktemp("readme")
     (code,) = code_of("README.md")
     (directory / "mine.py").write_text(code)
-    sizes = ("--set=task.users=50", "--set=task.movies=40")
+    sizes = ("--task.users=50", "--task.movies=40")
     made = python(
         "trainer.generate",
         *("--config=mine.py", "--records=300", "--shards=2", "--output=data/mine", *sizes),
@@ -42,7 +42,12 @@ def job_dir(tmp_path_factory):
     assert made.returncode == 0, made.stderr
     trained = python(
         "trainer.task",
-        *("--mode=local", "--config=mine.py", "--train_data=data/mine", "--eval_data=data/mine"),
+        *(
+            "--mode.name=local",
+            "--config=mine.py",
+            "--data.train=data/mine",
+            "--data.eval=data/mine",
+        ),
         *("--job_dir=runs/mine", *sizes),
         cwd=directory,
     )

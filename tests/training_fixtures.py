@@ -11,38 +11,35 @@ import numpy as np
 import tensorflow as tf
 
 from configs.smoke import Smoke, get_config
-from tfps.barrier.bounded_staleness import BoundedStalenessBarrier
+from tfps.barrier.barrier import BoundedStalenessBarrier
 from tfps.barrier.rounds import SyncBarrier
 from tfps.checkpoint import saver
 from tfps.checkpoint.checkpoint import Draft
-from tfps.checkpoint.retention import OldCheckpoints, Retention
+from tfps.checkpoint.directory import OldCheckpoints, Retention
 from tfps.checkpoint.writer import CheckpointWriter
 from tfps.cluster.monitor import TaskMonitor
 from tfps.coordinator.executor import LocalExecutor
 from tfps.coordinator.lanes import lanes_of
 from tfps.coordinator.worker_coordinator import WorkerCoordinator
-from tfps.data.pieces import pieces_of
-from tfps.data.record_source import RecordSource
+from tfps.data.record_source import RecordSource, pieces_of
 from tfps.data.training_data import TrainingData
 from tfps.evaluation.history import Evaluations
-from tfps.experiment.mode import BOUNDED, LOCAL_SGD
+from tfps.experiment.mode import Async, Bounded, LocalSGD, Sync
 from tfps.export.parameters import StoreParameters
 from tfps.export.saved_model import ExportForm, export
 from tfps.leases.bad_record_log import BadRecords
-from tfps.leases.epoch_order import EpochOrder
+from tfps.leases.lease import EpochOrder
 from tfps.leases.progress import LeaseProgress
-from tfps.leases.queue import LeaseQueue
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import LeaseQueue, QueueState
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.store.parameter_store import ParameterStore
-from tfps.worker.async_loop import AsyncLoop
+from tfps.worker.async_loop import AsyncLoop, ExchangeLoop
 from tfps.worker.barrier_loop import BarrierLoop
 from tfps.worker.closures import Closures
-from tfps.worker.exchange_loop import ExchangeLoop
 from tfps.worker.local_sgd import LocalSgdLoop
 from tfps.worker.step import Step
-from trainer.chief.export_sample import predict_sample
+from trainer.chief.exports import predict_sample
 from trainer.generate import generate
 
 KEEP_NINE = Retention(9)
@@ -173,7 +170,7 @@ class Trainer:
                 negatives_of=("token",),
             ),
             train=dataclasses.replace(experiment.train, seed=seed, **train),
-            mode=mode or experiment.mode,
+            mode=mode or (Sync() if members else Async()),
         )
         self.manifest = manifest
         self.task = self.experiment.task
@@ -198,13 +195,14 @@ class Trainer:
         """Makes a coordinator that has given out no lease."""
         self.monitor = monitor or TaskMonitor({})
         settings, mode = self.experiment.train, self.experiment.mode
+        sync_every = mode.sync_every if isinstance(mode, LocalSGD) else 0
         self.coordinator = WorkerCoordinator(
             LocalExecutor(),
             self.closures,
             self.progress,
             self.monitor,
             stall_seconds,
-            lambda: mode.unrecorded_batches(settings.pipeline_depth, mode.sync_every),
+            lambda: mode.unrecorded_batches(settings.pipeline_depth, sync_every),
         )
 
     def queues(self):
@@ -219,7 +217,8 @@ class Trainer:
         """Makes all variables: the parameters, the progress of leases, and a barrier if need be."""
         self.variables = []
         train, mode = self.experiment.train, self.experiment.mode
-        options = train.seed, train.wire_dtype, mode.staleness_power
+        power = mode.staleness_power if isinstance(mode, Async) else 0.0
+        options = train.seed, train.wire_dtype, power
         with tf.variable_creator_scope(self._make_variable):
             self.store = ParameterStore(self.model, rules, devices, *options)
             self.progress = LeaseProgress(lanes, devices[0])
@@ -233,16 +232,18 @@ class Trainer:
         """The loop of the mode; not unrolled unless asked for, for tracing costs most."""
         mode, depth = self.experiment.mode, self.experiment.train.pipeline_depth
         if self.barrier:
-            return BarrierLoop(self.step, self.barrier, mode.backup_workers > 0, depth, unroll)
-        if mode.name == LOCAL_SGD:
+            return BarrierLoop(
+                self.step, self.barrier, getattr(mode, "backup_workers", 0) > 0, depth, unroll
+            )
+        if isinstance(mode, LocalSGD):
             return LocalSgdLoop(self.step, self.store, self.progress, 1, mode.sync_every)
-        if mode.batches_per_exchange > 1:
+        if isinstance(mode, Async) and mode.batches_per_exchange > 1:
             return ExchangeLoop(self.step, self.progress, mode.batches_per_exchange, unroll)
         return AsyncLoop(self.step, self.progress, depth, unroll=unroll)
 
     def _barrier(self, members):
         mode = self.experiment.mode
-        if mode.name == BOUNDED:
+        if isinstance(mode, Bounded):
             lead = mode.max_staleness - self.experiment.train.pipeline_depth
             return BoundedStalenessBarrier(self.store, self.progress, members, lead)
         return SyncBarrier(self.store, self.progress, members, mode.backup_workers)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tfps.data.row_format import Field, RowFormat
     from tfps.experiment.experiment import Data, Experiment, Train
     from tfps.experiment.in_batch_softmax import in_batch_softmax
-    from tfps.experiment.mode import Mode
+    from tfps.experiment.mode import AllReduce, Async, Bounded, Local, LocalSGD, Sync
     from tfps.experiment.ranking_metrics import (
         NDCG,
         GroupAUC,
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
         SummedMetric,
     )
     from tfps.experiment.task import Task
-    from tfps.export.job_model import load_model
-    from tfps.export.loaded_model import ExportedModel
+    from tfps.export.loaded_model import ExportedModel, load_model
     from tfps.layers.dynamic_embedding import DynamicEmbedding
     from tfps.layers.embedding import Embedding
     from tfps.layers.rows_of_files import RowsOfFiles
@@ -42,6 +41,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "NDCG",
+    "AllReduce",
+    "Async",
+    "Bounded",
     "Calibration",
     "Data",
     "DynamicEmbedding",
@@ -53,9 +55,10 @@ __all__ = [
     "GroupAUC",
     "GroupedMetric",
     "HitRate",
+    "Local",
+    "LocalSGD",
     "LogLoss",
     "MeanReciprocalRank",
-    "Mode",
     "NormalizedEntropy",
     "Parameter",
     "RecallAtK",
@@ -65,6 +68,7 @@ __all__ = [
     "RowsOfIds",
     "Study",
     "SummedMetric",
+    "Sync",
     "Task",
     "Train",
     "in_batch_softmax",
@@ -74,6 +78,9 @@ __all__ = [
 ]
 _MODULES = {
     "NDCG": "tfps.experiment.ranking_metrics",
+    "AllReduce": "tfps.experiment.mode",
+    "Async": "tfps.experiment.mode",
+    "Bounded": "tfps.experiment.mode",
     "Calibration": "tfps.experiment.summed_metrics",
     "Data": "tfps.experiment.experiment",
     "DynamicEmbedding": "tfps.layers.dynamic_embedding",
@@ -85,9 +92,10 @@ _MODULES = {
     "GroupAUC": "tfps.experiment.ranking_metrics",
     "GroupedMetric": "tfps.experiment.ranking_metrics",
     "HitRate": "tfps.experiment.ranking_metrics",
+    "Local": "tfps.experiment.mode",
+    "LocalSGD": "tfps.experiment.mode",
     "LogLoss": "tfps.experiment.summed_metrics",
     "MeanReciprocalRank": "tfps.experiment.ranking_metrics",
-    "Mode": "tfps.experiment.mode",
     "NormalizedEntropy": "tfps.experiment.summed_metrics",
     "Parameter": "tfps.experiment.study",
     "RecallAtK": "tfps.experiment.ranking_metrics",
@@ -97,10 +105,11 @@ _MODULES = {
     "RowsOfIds": "tfps.layers.rows_of_ids",
     "Study": "tfps.experiment.study",
     "SummedMetric": "tfps.experiment.summed_metrics",
+    "Sync": "tfps.experiment.mode",
     "Task": "tfps.experiment.task",
     "Train": "tfps.experiment.experiment",
     "in_batch_softmax": "tfps.experiment.in_batch_softmax",
-    "load_model": "tfps.export.job_model",
+    "load_model": "tfps.export.loaded_model",
     "task_of": "tfps.model.compiled_task",
     "write_dataset": "tfps.data.array_dataset",
 }
@@ -108,6 +117,11 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     """Loads what a name of `__all__` stands for."""
+    if name == "Mode":
+        raise AttributeError(
+            "tfps.Mode is gone: each mode is a class with its own settings, such as "
+            "tfps.Sync(backup_workers=1) or tfps.Async()"
+        )
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_MODULES[name]), name)

@@ -34,12 +34,7 @@ def converted(value: Any, kind: Any, where: str) -> Any:
     one, a dict of a dataclass's fields that dataclass, and a path its text.
 
     Args:
-        value: What was given.
-        kind: The annotation.
         where: Stands before the value in a message, such as `train.batch_size=`.
-
-    Raises:
-        UserError: If it has no such meaning.
     """
     try:
         return _converted(value, kind)
@@ -52,11 +47,7 @@ def check_fields(settings: Any, where: str) -> None:
     """Converts the fields of a dataclass in its `__post_init__`, frozen or not.
 
     Args:
-        settings: The dataclass.
         where: Stands before a field's name in messages, such as `train.`.
-
-    Raises:
-        UserError: If a field has no meaning.
     """
     of: Any = type(settings)
     for name, kind in _hints(of).items():

@@ -12,15 +12,7 @@ _BY_LOWER_CASE = {name.lower(): size for name, size in _UNITS.items()}
 
 
 def parse(text: str, where: str) -> int:
-    """The number of bytes that a text such as `16GiB`, `1.5 TB` or `500mb` names.
-
-    Args:
-        text: A positive number and a unit.
-        where: What holds the text, for the message, such as `--ps_memory`.
-
-    Raises:
-        UserError: If it is anything else.
-    """
+    """The number of bytes that a text such as `16GiB`, `1.5 TB` or `500mb` names."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*", text)
     size = float(match[1]) * _BY_LOWER_CASE.get(match[2].lower(), 0) if match else 0
     if size < 1:
@@ -31,9 +23,9 @@ def parse(text: str, where: str) -> int:
     return int(size)
 
 
-def show(size: int) -> str:
+def show(size: float) -> str:
     """A number of bytes in the largest binary unit of which there is at least one."""
     for name in ("TiB", "GiB", "MiB", "KiB"):
         if size >= _UNITS[name]:
             return f"{size / _UNITS[name]:,.4g} {name}"
-    return f"{size} B"
+    return f"{size:,.4g} B"

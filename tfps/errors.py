@@ -51,10 +51,6 @@ def listed(names: Iterable[str], most: int = 20) -> str:
     """Names that stand in a record or a file, with commas between them.
 
     Only those are quoted that are no plain words.
-
-    Args:
-        names: The names.
-        most: How many are shown.
     """
     found = list(names)
     shown = [

@@ -23,16 +23,6 @@ def load(path: str, flag: str, function: str, kind: type[_T]) -> _T:
     Args:
         path: A file ending in `.py`; when there is no such file, the installed module of that name
             (`configs/criteo.py` is `configs.criteo`); or a dotted module name.
-        flag: What named the path, for messages, such as `--config`.
-        function: Name of the function, which takes no arguments.
-        kind: What it returns.
-
-    Returns:
-        The function's result.
-
-    Raises:
-        UserError: If there is no such config, it has no such function, it raises, or it returns
-            something else.
     """
     where = f"{flag}={path}"
     if path.endswith(".py") and os.path.isfile(path):

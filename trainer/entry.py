@@ -16,16 +16,12 @@ from tfps.errors import EXIT_BUG, EXIT_OK, EXIT_USER, RunError, UserError, print
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 _EXIT_INTERRUPTED = 130
-_last_acts: list[Callable[[], None]] = []
+_as_line: list[Callable[[str], str]] = []
 
 
-def at_end(act: Callable[[], None]) -> None:
-    """Has something done when the program ends, after its last word.
-
-    Args:
-        act: What is done.
-    """
-    _last_acts.append(act)
+def write_errors_with(as_line: Callable[[str], str]) -> None:
+    """Lets the error that ends the program be written as a line of another form, such as JSON."""
+    _as_line.append(as_line)
 
 
 def run(
@@ -40,12 +36,10 @@ def run(
     traceback, with the exit code 2, or the exception's own.
 
     Args:
-        main: The work; it reads `absl.flags.FLAGS`.
         has_lasting_threads: Ends the process without waiting for its threads: those that wait for
             closures in flight, and TensorFlow's servers, cannot be told to end.
         operand: Name of a flag whose value may be given without the flag; of one that may be given
             several times, all values.
-        rewritten: Makes flags that are defined of the command line's, without the program's name.
     """
 
     def guarded(arguments: list[str]) -> int | None:
@@ -66,12 +60,10 @@ def run(
         except SystemExit as leave:
             status = leave.code if isinstance(leave.code, int) else EXIT_BUG
         except Exception:
-            traceback.print_exc()
+            _write_error(traceback.format_exc().rstrip())
             status = EXIT_BUG
         sys.stdout.flush()
         sys.stderr.flush()
-        for act in _last_acts:
-            act()
         os._exit(status)
 
     app.run(
@@ -101,5 +93,11 @@ def _parsed(arguments: list[str], rewritten: Callable[[Sequence[str]], list[str]
 
 def _fail(message: str, code: int) -> NoReturn:
     sys.stdout.flush()
-    sys.stderr.write(f"error: {printable(message)}\n")
+    _write_error(f"error: {printable(message)}")
     sys.exit(code)
+
+
+def _write_error(text: str) -> None:
+    for as_line in _as_line:
+        text = as_line(text)
+    sys.stderr.write(f"{text}\n")

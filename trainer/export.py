@@ -14,26 +14,24 @@ import sys
 
 from absl import flags, logging
 
-from tfps.checkpoint.checkpoint import Checkpoint
-from tfps.checkpoint.failures import DamagedCheckpointError
-from tfps.checkpoint.offline import named_checkpoint
+from tfps.checkpoint.checkpoint import Checkpoint, DamagedCheckpointError
+from tfps.checkpoint.saved_values import named_checkpoint
 from tfps.data.training_data import directories
 from tfps.errors import UserError
-from tfps.experiment import loader, overrides
-from tfps.experiment.experiment import EXPORT_DTYPES, FLOAT32, Experiment
+from tfps.experiment.experiment import FLOAT32, Experiment
 from tfps.export.checkpoint_parameters import CheckpointParameters
 from tfps.export.keras_file import MODEL, WEIGHTS, export_keras
-from tfps.export.row_encoding import RowEncoding
 from tfps.export.saved_model import ExportForm, export
+from tfps.export.sliced_variables import RowEncoding
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
-from tfps.storage import files, preflight
+from tfps.storage import files, objects
 from tfps.storage.failures import StorageError
-from tfps.storage.preflight import Use
+from tfps.storage.objects import Use
 from trainer import entry
-from trainer.chief.export_dtype import DtypeCost
-from trainer.chief.export_sample import predict_sample
-from trainer.chief.inputs import DataUse, read_data
+from trainer.chief.exports import DtypeCost, predict_sample
+from trainer.chief.run_inputs import DataUse, read_data
+from trainer.flags import experiment_flags
 
 SAVED_MODEL = "saved_model"
 _SUFFIXES = {"keras": MODEL, "weights": WEIGHTS}
@@ -51,24 +49,15 @@ def export_checkpoint(
     """Exports the model that a checkpoint holds.
 
     Args:
-        experiment: The job's.
         checkpoint: Of parameters on any number of ps. This process gets to hold the dense
             parameters and small tables; for a file of Keras's all tables, without slots.
         output: Directory or file to write; one that exists is replaced.
-        data: Dataset whose first records the exported model is tried on; empty for records that
-            are drawn.
-        form: A SavedModel, or a file of Keras's.
+        data: Dataset whose first records the exported model is tried on; empty for records that are
+            drawn.
         part: Name of a model within the model, for a file of Keras's; empty for all of it.
-        dtype: In which a SavedModel keeps the rows of tables, one of `EXPORT_DTYPES`.
 
     Returns:
         What the dtype costs and saves; None for float32.
-
-    Raises:
-        UserError: If the checkpoint or the dataset is another experiment's, or damaged, or the
-            output cannot be written.
-        RunError: If the checkpoint cannot be read, or the exported model predicts something else
-            than its parameters do.
     """
     manifest = read_data(experiment.task, data, DataUse("--data")) if data else None
     task, train = experiment.task, experiment.train
@@ -97,13 +86,14 @@ def main() -> None:
     """Exports what the flags name and says what it was."""
     values = flags.FLAGS
     logging.set_verbosity(logging.WARNING)  # not how TensorFlow writes a SavedModel
-    preflight.check(
+    objects.check(
         [Use("--checkpoint", values.checkpoint), Use("--output", values.output, writes=True)]
     )
-    _refuse_misfits(values.output, values.format, values.submodel, values.export_dtype or FLOAT32)
     if files.exists(values.output) and not values.overwrite:
         raise UserError(f"--output={values.output} exists; name another, or say --overwrite")
-    experiment = overrides.apply(loader.load(values.config), values.set)
+    experiment = experiment_flags.experiment()
+    dtype = experiment.train.export_dtype
+    _refuse_misfits(values.output, values.format, values.submodel, dtype)
     checkpoint = named_checkpoint(values.checkpoint)
     data = values.data or experiment.data.eval or _first_data(experiment)
     cost = export_checkpoint(
@@ -113,7 +103,7 @@ def main() -> None:
         data,
         values.format,
         values.submodel,
-        values.export_dtype or experiment.train.export_dtype,
+        dtype,
     )
     sys.stdout.write(
         f"checkpoint: {checkpoint.path}, {checkpoint.queue.trained:,} records trained\n"
@@ -132,8 +122,8 @@ def _refuse_misfits(output: str, form: str, part: str, dtype: str) -> None:
     suffix = _SUFFIXES.get(form, "")
     if suffix and dtype != FLOAT32:
         raise UserError(
-            f"--export_dtype={dtype} is for --format={SAVED_MODEL}: a file of Keras's keeps the "
-            "dtype of the model's variables"
+            f"train.export_dtype={dtype} is for --format={SAVED_MODEL}: a file of Keras's keeps "
+            f"the dtype of the model's variables; add --train.export_dtype={FLOAT32}"
         )
     if not output.endswith(suffix):
         raise UserError(
@@ -148,9 +138,9 @@ def _refuse_misfits(output: str, form: str, part: str, dtype: str) -> None:
 
 
 def _define_flags() -> None:
+    flags.adopt_module_key_flags(experiment_flags)
+    flags.mark_flag_as_required("config")
     flags.DEFINE_string("checkpoint", None, "Job's directory, or a checkpoint's.", required=True)
-    flags.DEFINE_string("config", None, "Config of the job.", required=True)
-    flags.DEFINE_multi_string("set", [], "Override of a config's field: task.dim=8.")
     flags.DEFINE_string("output", None, "Directory or file to export to.", required=True)
     flags.DEFINE_enum(
         "format",
@@ -168,15 +158,9 @@ def _define_flags() -> None:
         "Dataset whose first records the exported model is tried on before it counts; by default "
         "the config's evaluation or training data, or records that are drawn.",
     )
-    flags.DEFINE_enum(
-        "export_dtype",
-        None,
-        EXPORT_DTYPES,
-        "Dtype in which a SavedModel keeps the rows of tables (overrides train.export_dtype).",
-    )
     flags.DEFINE_boolean("overwrite", False, "Replace the output.")
 
 
 if __name__ == "__main__":
     _define_flags()
-    entry.run(main)
+    entry.run(main, rewritten=experiment_flags.take)

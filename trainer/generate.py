@@ -19,16 +19,18 @@ import numpy as np
 import numpy.typing as npt
 from absl import flags
 
+from tfps import byte_size
 from tfps.data import examples
 from tfps.data.dataset_writer import DatasetWriter
 from tfps.data.manifest import Manifest
 from tfps.data.synthetic import PlantedSignal
-from tfps.experiment import loader, metrics, overrides
+from tfps.experiment import metrics
 from tfps.experiment.experiment import Experiment
-from tfps.storage import preflight
-from tfps.storage.preflight import Use
+from tfps.storage import objects
+from tfps.storage.objects import Use
 from trainer import entry
 from trainer.console import file_progress
+from trainer.flags import experiment_flags
 
 _BLOCK_RECORDS = 4096
 
@@ -46,20 +48,10 @@ def generate(
     """Writes a dataset of drawn records.
 
     Args:
-        experiment: Whose task says what a record holds.
-        output: Directory of the dataset.
-        records: Number of records, spread evenly over the shards.
-        shards: Number of shards.
-        seed: Of the records and labels.
-        signal_seed: Of the weights that turn a record into the log-odds of its labels.
         name: Prefix of the shards; the experiment's name when empty.
-        overwrite: Replaces a dataset that is in the directory.
 
     Returns:
         The dataset's manifest, with the best AUC if there is a single label.
-
-    Raises:
-        UserError: If the task's schema cannot be generated or the output cannot be written.
     """
     task = experiment.task
     features, labels = task.features(), task.labels()
@@ -97,8 +89,8 @@ def main() -> None:
     """Generates what the flags name and prints a summary."""
     values = flags.FLAGS
     started = time.monotonic()
-    experiment = overrides.apply(loader.load(values.config), values.set)
-    preflight.check([Use("--output", values.output, writes=True)])
+    experiment = experiment_flags.experiment()
+    objects.check([Use("--output", values.output, writes=True)])
     dataset = generate(
         experiment,
         output=values.output,
@@ -116,7 +108,7 @@ def main() -> None:
         best = f"{dataset.best_auc:.4f}"
     sys.stdout.write(
         f"{dataset.name}: {dataset.records:,} records in {len(dataset.shards)} shards "
-        f"({dataset.bytes / 1e6:.1f} MB), {time.monotonic() - started:.1f} s\n"
+        f"({byte_size.show(dataset.bytes)}), {time.monotonic() - started:.1f} s\n"
         f"best AUC the planted signal allows: {best}\n"
         f"dataset: {dataset.directory}\n"
     )
@@ -144,8 +136,8 @@ def _values(column: npt.NDArray[np.generic]) -> list[list[Any]]:
 
 
 def _define_flags() -> None:
-    flags.DEFINE_string("config", None, "Config file or module.", required=True)
-    flags.DEFINE_multi_string("set", [], "Override of a config's field: task.dim=8.")
+    flags.adopt_module_key_flags(experiment_flags)
+    flags.mark_flag_as_required("config")
     flags.DEFINE_string("output", None, "Directory of the dataset.", required=True)
     flags.DEFINE_integer("records", None, "Number of records.", lower_bound=1, required=True)
     flags.DEFINE_integer("shards", None, "Number of shards.", lower_bound=1, required=True)
@@ -157,4 +149,4 @@ def _define_flags() -> None:
 
 if __name__ == "__main__":
     _define_flags()
-    entry.run(main)
+    entry.run(main, rewritten=experiment_flags.take)

@@ -23,25 +23,25 @@ from collections.abc import Sequence
 import tensorflow as tf
 from absl import flags
 
-from tfps.data import manifest, replacement, value_checks
+from tfps import byte_size
+from tfps.data import dataset_writer, manifest
 from tfps.data.manifest import Manifest
-from tfps.data.record_index import STRIDE, RecordIndex
-from tfps.data.schema import Schema
+from tfps.data.record_order import describe_room
+from tfps.data.schema import Schema, lacking, share, ways_out
+from tfps.data.shards import STRIDE, RecordIndex
 from tfps.data.value_counts import CountsSum
-from tfps.data.whole_shuffle import describe_room
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
-from tfps.storage import files, preflight
+from tfps.storage import files, objects
 from tfps.storage.failures import StorageError
-from tfps.storage.preflight import Use
+from tfps.storage.objects import Use
 from trainer import entry
-from trainer.console.dataset_notes import say_counts
-from trainer.console.order_warning import warn_of_sorted
+from trainer.console.inspection_text import say_counts, warn_of_sorted
 from trainer.datasets import data_files, shard_scan
+from trainer.datasets.data_files import copy_shuffled, files_to_copy
 from trainer.datasets.row_encoding import ConfiguredExperiment
 from trainer.datasets.shard_scan import CHECKED_RECORDS, ShardScan
-from trainer.datasets.shuffled_copy import copy_shuffled, files_to_copy
-from trainer.flags import shuffle_flags
+from trainer.flags import experiment_flags, shuffle_flags
 
 
 def index(
@@ -50,24 +50,13 @@ def index(
     """Writes index and manifest beside TFRecord files.
 
     Args:
-        experiment: Whose task says what the records hold.
-        data: Directory, file or glob.
-        processes: How many read files at the same time.
         name: Of the dataset; the experiment's when empty.
-        overwrite: Replaces index and manifest that are there.
-
-    Returns:
-        The manifest, and what was found in each file.
-
-    Raises:
-        UserError: If there are no such files, they hold no records or others than the task's, are
-            truncated or no TFRecord files, or the directory cannot be written.
     """
     schema = experiment.task.schema()
     manifest.check_name(name := name or experiment.name)
     try:
         # What a dataset left behind whose writing was interrupted is none of the files meant.
-        replacement.settle(data if tf.io.gfile.isdir(data) else posixpath.dirname(data))
+        dataset_writer.settle(data if tf.io.gfile.isdir(data) else posixpath.dirname(data))
         paths = data_files.find_records(data, "--data")
         directory = _directory(paths, data)
         if files.exists(posixpath.join(directory, manifest.FILE)) and not overwrite:
@@ -82,7 +71,7 @@ def index(
             scans.append(scan)
             counts.add(scan.counts)
         made = Manifest(
-            name=replacement.free_prefix(directory, name, lambda x: [manifest.index_file(x)]),
+            name=dataset_writer.free_prefix(directory, name, lambda x: [manifest.index_file(x)]),
             features=[feature.schema() for feature in experiment.task.features()],
             labels=[label.schema() for label in experiment.task.labels()],
             shards=tuple(scan.shard for scan in scans),
@@ -109,11 +98,11 @@ def _write(made: Manifest) -> None:
     except UserError:  # a manifest that is to be replaced need not be understood
         old = ""
     new = manifest.index_file(made.name)
-    replacement.begin(made.directory, [old, new] if old else [new])
+    dataset_writer.begin(made.directory, [old, new] if old else [new])
     try:
         manifest.write(made)
     finally:
-        replacement.settle(made.directory)
+        dataset_writer.settle(made.directory)
 
 
 def _directory(paths: Sequence[str], data: str) -> str:
@@ -152,11 +141,11 @@ def _remedy(scan: ShardScan, schema: Schema) -> str:
         )
     for feature in schema.all:
         texts = f"has no {feature.name!r} (", f"holds 0 values in {feature.name!r},"
-        missing = value_checks.lacking(feature, scan.counts)
+        missing = lacking(feature, scan.counts)
         if any(text in scan.unfit for text in texts) and missing < scan.shard.records:
             return (
-                f"{value_checks.share(missing, scan.shard.records)} records of the file lack it: "
-                f"{value_checks.ways_out(feature, schema)}"
+                f"{share(missing, scan.shard.records)} records of the file lack it: "
+                f"{ways_out(feature, schema)}"
             )
     return "the config's features() must be what the records hold"
 
@@ -165,7 +154,9 @@ def main() -> None:
     """Makes a dataset of what the flags name and prints a summary."""
     values = flags.FLAGS
     started = time.monotonic()
-    experiment = ConfiguredExperiment(values.config, tuple(values.set), values.without_labels)()
+    experiment = ConfiguredExperiment(
+        values.config, experiment_flags.fields(), values.without_labels
+    )()
     seed = shuffle_flags.seed()
     if seed is None:
         made, damages = _indexed(experiment)
@@ -175,7 +166,7 @@ def main() -> None:
     detail = f", {compressed} of them compressed" if compressed else ""
     sys.stdout.write(
         f"{made.name}: {made.records:,} records in {len(made.shards)} shards{detail} "
-        f"({made.bytes / 1e6:.1f} MB), {time.monotonic() - started:.1f} s\n"
+        f"({byte_size.show(made.bytes)}), {time.monotonic() - started:.1f} s\n"
     )
     for damage in damages:
         sys.stdout.write(f"{damage}\n")
@@ -192,12 +183,12 @@ def _indexed(experiment: Experiment) -> tuple[Manifest, list[str]]:
             f"--output={values.output} goes with --shuffle=whole; otherwise index and manifest "
             "are written beside the files"
         )
-    preflight.check([Use("--data", values.data, writes=True)])
+    objects.check([Use("--data", values.data, writes=True)])
     made, scans = index(experiment, values.data, values.processes, values.name, values.overwrite)
     return made, [
         f"{path}: {len(scan.damaged)} damaged records, the first of them record "
         f"{scan.damaged[0].number} (byte {scan.damaged[0].offset}); training will stop there "
-        "without --max_bad_records"
+        "without --data.max_bad_records"
         for path, scan in zip(map(made.path_of, made.shards), scans, strict=True)
         if scan.damaged
     ]
@@ -212,7 +203,7 @@ def _shuffled(experiment: Experiment, seed: int) -> Manifest:
             "where with --output=DIR"
         )
     uses = [Use("--data", values.data), Use("--output", values.output, writes=True)]
-    preflight.check(uses)
+    objects.check(uses)
     paths = files_to_copy(values.data)
     if room := describe_room(values.output, sum(map(files.size, paths))):
         sys.stderr.write(f"{room}\n")
@@ -220,8 +211,8 @@ def _shuffled(experiment: Experiment, seed: int) -> Manifest:
 
 
 def _define_flags() -> None:
-    flags.DEFINE_string("config", None, "Config file or module.", required=True)
-    flags.DEFINE_multi_string("set", [], "Override of a config's field: task.dim=8.")
+    flags.adopt_module_key_flags(experiment_flags)
+    flags.mark_flag_as_required("config")
     flags.DEFINE_string("data", None, "Directory, file or glob of TFRecords.", required=True)
     flags.DEFINE_boolean("without_labels", False, "The records have no labels: to be predicted.")
     flags.DEFINE_string("name", "", "Of the dataset; the experiment's name by default.")
@@ -235,4 +226,4 @@ def _define_flags() -> None:
 
 if __name__ == "__main__":
     _define_flags()
-    entry.run(main)
+    entry.run(main, rewritten=experiment_flags.take)

@@ -25,25 +25,23 @@ import tensorflow as tf
 from absl import flags
 
 from tfps.checkpoint import reader
+from tfps.checkpoint.checkpoint import DamagedCheckpointError, explain_failures
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.failures import DamagedCheckpointError, explain_failures
-from tfps.checkpoint.offline import named_checkpoint
-from tfps.checkpoint.table_summary import summaries
+from tfps.checkpoint.saved_values import named_checkpoint, summaries
 from tfps.data import bad_records, manifest
 from tfps.data.examples import LISTS
 from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
-from tfps.data.record_index import STRIDE
-from tfps.data.schema import Schema
+from tfps.data.schema import Schema, is_wrong, notes
+from tfps.data.shards import STRIDE
 from tfps.data.tfrecord import compression_of, scan
-from tfps.data.value_checks import is_wrong, notes
 from tfps.data.value_counts import Counts, CountsSum
 from tfps.errors import EXIT_OK, EXIT_USER, UserError
-from tfps.storage import files, preflight
-from tfps.storage.preflight import Use
+from tfps.storage import files, objects
+from tfps.storage.objects import Use
 from trainer import entry
-from trainer.console import checkpoint_text, inspection_text
-from trainer.console.order_warning import warn_of_sorted
+from trainer.console import inspection_text
+from trainer.console.inspection_text import warn_of_sorted
 from trainer.datasets import data_files, shard_scan
 from trainer.datasets.shard_scan import ShardScan
 
@@ -56,12 +54,8 @@ class Inspection:
     """What was found.
 
     Attributes:
-        paths: The files.
-        scans: What each of them holds.
         dataset: The manifest, None for files without one.
-        problems: What is damaged or differs from the manifest.
         schema: What the manifest says of the records; of files without one, what some of them have.
-        counts: Of these features, over all records.
     """
 
     paths: Sequence[str]
@@ -78,15 +72,7 @@ class Inspection:
 
 
 def inspect(data: str, processes: int) -> Inspection:
-    """Reads all files.
-
-    Args:
-        data: Directory, file or glob.
-        processes: How many read files at the same time.
-
-    Raises:
-        UserError: If there are no such files or one cannot be read.
-    """
+    """Reads all files."""
     problems: list[str] = []
     dataset = None
     try:
@@ -184,7 +170,7 @@ def main() -> int:
     if not values.data:
         raise UserError("name the data: python -m trainer.inspect DATA")
     started = time.monotonic()
-    preflight.check([Use("data", values.data)])
+    objects.check([Use("data", values.data)])
     if CheckpointDirectory.committed_at(values.data.rstrip("/")):
         return _show_checkpoint(values.data, values.keys)
     found = inspect(values.data, values.processes)
@@ -228,7 +214,7 @@ def _show_checkpoint(path: str, most_used: int) -> int:
             tables = summaries(checkpoint, most_used)
     except DamagedCheckpointError as damage:
         raise UserError(f"checkpoint {checkpoint.path} is damaged: {damage}") from None
-    lines = [*checkpoint_text.overview(checkpoint), *checkpoint_text.tables(tables), ""]
+    lines = [*inspection_text.checkpoint_overview(checkpoint), *inspection_text.tables(tables), ""]
     rows, seconds = sum(table.norms.count for table in tables), time.monotonic() - started
     sys.stdout.write("\n".join([*lines, f"all {rows:,} rows were read ({seconds:.1f} s)", ""]))
     return EXIT_OK

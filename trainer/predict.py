@@ -20,23 +20,21 @@ import trainer.console.quiet_tensorflow  # noqa: F401 - it loads TensorFlow  # i
 import dataclasses
 import sys
 import time
-from collections.abc import Sequence
 
 from absl import flags
 
 from tfps.data.row_format import RowFormat
 from tfps.errors import UserError
-from tfps.evaluation.running_auc import BoundedAuc
-from tfps.experiment import loader, overrides
+from tfps.evaluation.accumulators import BoundedAuc
 from tfps.export.loaded_model import ExportedModel
-from tfps.storage import preflight
-from tfps.storage.preflight import Use
+from tfps.storage import objects
+from tfps.storage.objects import Use
 from trainer import entry
 from trainer.console import file_progress
-from trainer.datasets.batched_prediction import predict_all
-from trainer.datasets.prediction_auc import PredictionAuc
+from trainer.datasets.batched_prediction import PredictionAuc, predict_all
 from trainer.datasets.prediction_input import FORMATS, PredictionInput
 from trainer.datasets.predictions_file import PredictionsFile
+from trainer.flags import experiment_flags
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,10 +42,7 @@ class Predictions:
     """What a run of predictions came to.
 
     Attributes:
-        records: How many were predicted.
-        bad_rows: How many rows were left out.
         auc: Of labels and predictions; None where it is not defined.
-        without_auc: Why it is not.
     """
 
     records: int
@@ -62,17 +57,7 @@ def predict(
     """Predicts all records and writes the file.
 
     Args:
-        model: The exported model.
-        source: The records.
         output: Path of the file, local or `gs://`: Parquet if it ends in `.parquet`, else CSV.
-        batch_size: Records per call of the model.
-        overwrite: Replaces a file of that name.
-
-    Returns:
-        What to tell.
-
-    Raises:
-        UserError: If a record is bad, there is none, or the output exists or cannot be written.
     """
     sink = PredictionsFile(output, overwrite)
     sink.open()
@@ -101,7 +86,7 @@ def main() -> None:
     """Predicts what the flags name and prints a summary."""
     values = flags.FLAGS
     started = time.monotonic()
-    preflight.check(
+    objects.check(
         [
             Use("--model", values.model),
             Use("--data", values.data),
@@ -109,7 +94,7 @@ def main() -> None:
         ]
     )
     model = ExportedModel.load(values.model)
-    row_format = _row_format(values.config, values.set, model)
+    row_format = _row_format(values.config, model)
     source = PredictionInput.find(
         values.data, values.format, model, row_format, values.keep, values.max_bad_rows
     )
@@ -128,13 +113,13 @@ def _shown(auc: BoundedAuc) -> str:
     return f"{auc.value:.7f}{within}"
 
 
-def _row_format(path: str | None, texts: Sequence[str], model: ExportedModel) -> RowFormat | None:
+def _row_format(path: str | None, model: ExportedModel) -> RowFormat | None:
     """The row format of a config's task, which must make the model's records."""
     if path is None:
-        if texts:
-            raise UserError(f"--set={texts[0]} overrides a field of a config; give --config too")
+        if fields := experiment_flags.fields():
+            raise UserError(f"--{fields[0]} sets a field of a config; give --config too")
         return None
-    task = overrides.apply(loader.load(path), texts).task
+    task = experiment_flags.experiment().task
     schemas = [feature.schema() for feature in task.features()]
     labels = [label.schema() for label in task.labels()]
     model.check_schema(schemas, labels, f"--config={path}")
@@ -142,6 +127,7 @@ def _row_format(path: str | None, texts: Sequence[str], model: ExportedModel) ->
 
 
 def _define_flags() -> None:
+    flags.adopt_module_key_flags(experiment_flags)
     flags.DEFINE_string("model", None, "Export directory of a trained job.", required=True)
     flags.DEFINE_string(
         "data", None, "Dataset directory, TFRecords, text or Parquet files.", required=True
@@ -152,8 +138,6 @@ def _define_flags() -> None:
     flags.DEFINE_list(
         "keep", [], "Columns of rows, or features of records, to copy beside the predictions."
     )
-    flags.DEFINE_string("config", None, "Config whose task reads rows of text or Parquet files.")
-    flags.DEFINE_multi_string("set", [], "Override of a config's field: task.dim=8.")
     flags.DEFINE_enum("format", "auto", FORMATS, "What --data is; auto tells by name and content.")
     flags.DEFINE_integer("batch_size", 4096, "Records per call of the model.", lower_bound=1)
     flags.DEFINE_integer("max_bad_rows", 0, "Bad rows that may be left out.", lower_bound=0)
@@ -162,4 +146,4 @@ def _define_flags() -> None:
 
 if __name__ == "__main__":
     _define_flags()
-    entry.run(main)
+    entry.run(main, rewritten=experiment_flags.take)

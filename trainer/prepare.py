@@ -22,28 +22,27 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import tensorflow as tf
 from absl import flags
 
+from tfps import byte_size
 from tfps.data.dataset_writer import DatasetWriter, Frames, split
 from tfps.data.manifest import Manifest
 from tfps.data.parquet import is_parquet, parquet_blocks
-from tfps.data.row_blocks import row_blocks
+from tfps.data.record_order import describe_room, scratch_for, whole_shuffle
+from tfps.data.row_blocks import Header, find_header, row_blocks
 from tfps.data.row_format import RowFormat
-from tfps.data.row_header import Header, find_header
 from tfps.data.schema import Schema
 from tfps.data.value_counts import CountsSum
-from tfps.data.whole_shuffle import describe_room, scratch_for, whole_shuffle
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
-from tfps.storage import files, preflight
-from tfps.storage.preflight import Use
+from tfps.storage import files, objects
+from tfps.storage.objects import Use
 from trainer import entry
 from trainer.console import file_progress
-from trainer.console.dataset_notes import say_counts
 from trainer.console.file_progress import FileProgress
-from trainer.console.order_warning import warn_of_sorted
+from trainer.console.inspection_text import say_counts, warn_of_sorted
 from trainer.datasets import data_files, row_encoding
-from trainer.datasets.processes import Processes, worthwhile
 from trainer.datasets.row_encoding import Block, ConfiguredExperiment, EncodedRows
-from trainer.flags import shuffle_flags
+from trainer.datasets.shard_scan import Processes, worthwhile
+from trainer.flags import experiment_flags, shuffle_flags
 
 _SHOWN_BAD_ROWS = 5
 
@@ -82,21 +81,8 @@ def prepare(
     Args:
         get_experiment: Gives the experiment whose task says how a row becomes a record; with
             several processes it is pickled and called in each.
-        inputs: Files of rows, read in this order.
-        output: Directory of the dataset.
-        shards: Number of shards.
-        max_bad_rows: How many bad rows may be left out.
         name: Prefix of the shards; the experiment's name when empty.
-        overwrite: Replaces a dataset that is in the directory.
-        processes: How many turn rows into records.
         shuffle_seed: Of an order that is drawn over all records; None keeps that of the rows.
-
-    Returns:
-        The dataset's manifest.
-
-    Raises:
-        UserError: If an input cannot be read or has too many bad rows, there is no row at all, or
-            the output cannot be written.
     """
     experiment = get_experiment()
     task = experiment.task
@@ -167,13 +153,13 @@ def main() -> None:
     values = flags.FLAGS
     started = time.monotonic()
     uses = [Use("--input", path) for path in values.input]
-    preflight.check([*uses, Use("--output", values.output, writes=True)])
+    objects.check([*uses, Use("--output", values.output, writes=True)])
     inputs = [path for each in values.input for path in data_files.find(each, "--input")]
     seed = shuffle_flags.seed()
     if seed is not None and (room := describe_room(values.output, _size(inputs))):
         sys.stderr.write(f"{room}\n")
     dataset = prepare(
-        ConfiguredExperiment(values.config, tuple(values.set), values.without_labels),
+        ConfiguredExperiment(values.config, experiment_flags.fields(), values.without_labels),
         inputs=inputs,
         output=values.output,
         shards=values.shards,
@@ -186,7 +172,7 @@ def main() -> None:
     empty = sum(shard.records == 0 for shard in dataset.shards)
     sys.stdout.write(
         f"{dataset.name}: {dataset.records:,} records in {len(dataset.shards)} shards"
-        f"{f', {empty} of them empty' if empty else ''} ({dataset.bytes / 1e6:.1f} MB), "
+        f"{f', {empty} of them empty' if empty else ''} ({byte_size.show(dataset.bytes)}), "
         f"{dataset.rejected_rows} bad rows left out, {time.monotonic() - started:.1f} s\n"
         f"dataset: {dataset.directory}\n"
     )
@@ -195,8 +181,8 @@ def main() -> None:
 
 
 def _define_flags() -> None:
-    flags.DEFINE_string("config", None, "Config file or module.", required=True)
-    flags.DEFINE_multi_string("set", [], "Override of a config's field: task.mlp=64,32.")
+    flags.adopt_module_key_flags(experiment_flags)
+    flags.mark_flag_as_required("config")
     flags.DEFINE_list(
         "input",
         None,
@@ -217,4 +203,4 @@ def _define_flags() -> None:
 
 if __name__ == "__main__":
     _define_flags()
-    entry.run(main)
+    entry.run(main, rewritten=experiment_flags.take)

@@ -19,14 +19,14 @@ from absl import flags
 
 from tfps.cluster.prober import ask_all
 from tfps.errors import RunError, UserError
-from tfps.job_dir import cluster_addresses, report
-from tfps.job_dir.report_fields import RUNNING
+from tfps.job_dir import report, task_files
+from tfps.job_dir.report import RUNNING
 from tfps.job_dir.task_name import TaskName
-from tfps.monitoring import history
+from tfps.monitoring import recorder
 from tfps.profiling import trace
 from tfps.profiling.trace import TaskTrace
-from tfps.storage import files, preflight
-from tfps.storage.preflight import Use
+from tfps.storage import files, objects
+from tfps.storage.objects import Use
 from trainer import entry
 from trainer.console import profile_text
 
@@ -37,12 +37,7 @@ _ANSWER_SECONDS = 60.0  # for the traces to be written, behind the time that is 
 
 
 def main() -> None:
-    """Traces the job that the flags name, and prints what its tasks do.
-
-    Raises:
-        UserError: If the job does not run, or its traces cannot be used.
-        RunError: If no task answers, or the traces do not come in time.
-    """
+    """Traces the job that the flags name, and prints what its tasks do."""
     values = flags.FLAGS
     if not values.job_dir:
         raise UserError("--job_dir is missing")
@@ -52,11 +47,11 @@ def main() -> None:
             f"{_MOST_SECONDS:g} seconds"
         )
     job_dir = values.job_dir if "://" in values.job_dir else os.path.abspath(values.job_dir)
-    preflight.check([Use("--job_dir", job_dir, writes=True)])
+    objects.check([Use("--job_dir", job_dir, writes=True)])
     addresses = _addresses(job_dir)
     directory = _trace(addresses, posixpath.join(job_dir, "tensorboard"), values.seconds)
     traces = _read(addresses, directory)
-    lines = profile_text.lines(traces, history.read(job_dir))
+    lines = profile_text.lines(traces, recorder.read(job_dir))
     sys.stdout.write("\n".join([*lines, f"traces: {directory}"]) + "\n")
 
 
@@ -66,7 +61,7 @@ def _addresses(job_dir: str) -> dict[TaskName, str]:
     if found is None or found["status"] != RUNNING:
         state = "no job has run there" if found is None else f"its job is {found['status']}"
         raise UserError(f"--job_dir={job_dir}: {state}; only a job that runs can be traced")
-    addresses = cluster_addresses.read(job_dir)
+    addresses = task_files.read(job_dir)
     if not addresses:
         raise UserError(
             f"--job_dir={job_dir}: its job runs in one process, which answers nobody; start it "

@@ -8,19 +8,17 @@ import threading
 import time
 from collections.abc import Callable
 
-from tfps.allreduce.coordinator import ReplicaCoordinator
-from tfps.allreduce.executor import ReplicaExecutor
-from tfps.allreduce.follower import ReplicaFollower
-from tfps.allreduce.group import LostReplicaError, ReplicaGroup
+from tfps.allreduce.coordinator import ReplicaCoordinator, ReplicaFollower
+from tfps.allreduce.group import LostReplicaError, ReplicaExecutor, ReplicaGroup
 from tfps.cluster.liveness import probe
 from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.server import ServerOptions, is_done, watch_for_end_of_chief
 from tfps.cluster.spec import Cluster
-from tfps.job_dir.preemption import PreemptionNotices
+from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
 from tfps.leases.queue import LeaseQueue
 from trainer.chief.engine import Engine, evaluation_pieces, replica_fingerprint
-from trainer.chief.restart import has_restarted, restart_process
+from trainer.chief.interruption import has_restarted, restart_process
 from trainer.chief.run_inputs import RunInputs
 
 _log = logging.getLogger(__name__)
@@ -45,12 +43,8 @@ class ReplicaWorker:
         """Has not joined yet.
 
         Args:
-            cluster: The cluster, as this task sees it.
             job_dir: Where the chief's report says whether it is done.
-            options: How long to wait for the chief, and how long to go on when asked to end.
-            stall_seconds: Limit for the next round.
             asked_to_end: Set when this task is to end before the chief is done.
-            hint: How large tensors travel, see `ReplicaGroup`.
         """
         self._cluster = cluster
         self._job_dir = job_dir
@@ -69,10 +63,6 @@ class ReplicaWorker:
         Args:
             check: Gathers the inputs; called when the replicas are together, for TensorFlow must
                 not be used before.
-
-        Raises:
-            UserError: If something cannot be used.
-            RunError: If the chief stays away without being done, or nothing moves any more.
         """
         self._notices.clear(self._name)  # what it left behind when it was killed
         self._end_of_chief = self._watch_chief()

@@ -9,30 +9,29 @@ and no encryption: it listens on this machine alone unless `--address` says othe
 
 import trainer.console.quiet_tensorflow  # noqa: F401 - it loads TensorFlow  # isort: skip
 
-import os
-import queue
+import errno
 import signal
+import socket
 import sys
 import threading
 import urllib.parse
 
+import uvicorn
 from absl import flags
 
 from tfps import byte_size
 from tfps.cluster import open_files
 from tfps.errors import UserError
-from tfps.storage import preflight
-from tfps.storage.preflight import Use
+from tfps.storage import objects
+from tfps.storage.objects import Use
 from trainer import entry
 from trainer.console import terminal
-from trainer.serving import origin
-from trainer.serving.handler import Handler
-from trainer.serving.http_server import LimitedServer, Limits
-from trainer.serving.model_api import ModelApi
+from trainer.serving.app import ModelApp, is_loopback
 from trainer.serving.model_versions import ModelVersions
 
-_END_SECONDS = 10.0  # for answers that are being given when a signal arrives
-_PREDICT_WAIT_SECONDS = 60.0
+_END_SECONDS = 10  # for answers that are being given when a signal arrives
+_IDLE_SECONDS = 60  # for which a connection is kept without a request
+_MOST_CONNECTIONS = 512  # at once; more are refused with 503
 
 
 def main() -> int:
@@ -40,53 +39,75 @@ def main() -> int:
     values = flags.FLAGS
     if not values.model_name:
         raise UserError("--model_name is empty; paths are /v1/models/NAME")
+    max_body = byte_size.parse(values.max_body, "--max_body")
     terminal.start_logging("lines", 0.0)
-    preflight.check([Use("--model", values.model)])
-    limits = Limits(
-        max_body=byte_size.parse(values.max_body, "--max_body"),
-        read_seconds=values.read_seconds,
-        idle_seconds=values.idle_seconds,
-        max_connections=values.max_connections,
-    )
-    who = f"--max_connections={limits.max_connections}"
-    open_files.allow_for_files(limits.max_connections, who)
-    server = LimitedServer(values.address, values.port, Handler, limits)
+    objects.check([Use("--model", values.model)])
+    open_files.allow_for_files(_MOST_CONNECTIONS, "trainer.serve")
+    listener = _listener(values.address, values.port)
     versions = ModelVersions.open(values.model)
-    api = ModelApi(
-        versions, values.model_name, values.max_batch, os.cpu_count() or 1, _PREDICT_WAIT_SECONDS
+    app = ModelApp(versions, values.model_name, values.address, max_body, values.max_batch)
+    config = uvicorn.Config(
+        app.starlette(),
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=_IDLE_SECONDS,
+        timeout_graceful_shutdown=_END_SECONDS,
+        limit_concurrency=_MOST_CONNECTIONS,
     )
-    signals = _signals()
-    server.begin(api.answer)
+    server = uvicorn.Server(config)
+    ended: list[int] = []
+
+    def end(number: int, _: object) -> None:
+        ended.append(number)
+        server.should_exit = True
+
+    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn hands them on once it has ended
+        signal.signal(number, end)
     stop = threading.Event()
-    follower = threading.Thread(
-        target=versions.follow, args=(values.poll_seconds, stop), name="versions", daemon=True
-    )
-    follower.start()
-    _say_where(server, versions, values.model_name)
-    number = signals.get()
+    follow = (values.poll_seconds, stop)
+    threading.Thread(target=versions.follow, args=follow, name="versions", daemon=True).start()
+    listener.listen(_MOST_CONNECTIONS)
+    _say_where(listener, versions, values.model_name)
+    server.run(sockets=[listener])
     stop.set()
-    server.end(_END_SECONDS)
-    sys.stdout.write(f"ended by {signal.Signals(number).name}\n")
-    return 128 + number
+    if not ended:
+        return 1
+    sys.stdout.write(f"ended by {signal.Signals(ended[0]).name}\n")
+    return 128 + ended[0]
 
 
-def _signals() -> "queue.SimpleQueue[int]":  # noqa: TID251
-    """What SIGINT and SIGTERM arrive in."""
-    # Its handler may interrupt the wait for it, of which a `queue.Queue` would hold the lock.
-    arrived: queue.SimpleQueue[int] = queue.SimpleQueue()  # noqa: TID251
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, _: arrived.put(number))
-    return arrived
+def _listener(address: str, port: int) -> socket.socket:
+    """Takes the port; nobody connects before the server listens."""
+    try:
+        [(family, *_, place), *_] = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(place)
+        return listener
+    except OSError as error:
+        raise UserError(_cannot_bind(address, port, error)) from None
 
 
-def _say_where(server: LimitedServer, versions: ModelVersions, name: str) -> None:
+def _cannot_bind(address: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"--port={port} of {address} is taken; name another (0 for any that is free)"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"--port={port} is not for this user ({error.strerror}); name one above 1023"
+    return f"--address={address} cannot be bound ({error.strerror}); name one of this machine"
+
+
+def _say_where(listener: socket.socket, versions: ModelVersions, name: str) -> None:
     newest = versions.newest
+    host, port = listener.getsockname()[:2]
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
     path = f"v1/models/{urllib.parse.quote(name, safe='')}:predict"
     sys.stdout.write(
         f"model: {newest.model.directory}, version {newest.number}\n"
-        f"serving: {server.url()} (a form), {server.url()}{path}\n"
+        f"serving: {url} (a form), {url}{path}\n"
     )
-    if origin.is_loopback(str(server.server_address[0])):
+    if is_loopback(host):
         sys.stdout.write("There is no authentication and no encryption; this machine alone asks.\n")
     else:
         sys.stdout.write(
@@ -105,9 +126,6 @@ def _define_flags() -> None:
     flags.DEFINE_float("poll_seconds", 5.0, "Between looks for another version.", 0.1)
     flags.DEFINE_integer("max_batch", 1024, "Records that a request may have.", 1)
     flags.DEFINE_string("max_body", "16MiB", "Bytes that a request may have.")
-    flags.DEFINE_float("read_seconds", 10.0, "In which a request must come whole.", 0.1)
-    flags.DEFINE_float("idle_seconds", 60.0, "A connection stays open without a request.", 0.1)
-    flags.DEFINE_integer("max_connections", 512, "Connections at once; more are refused.", 1)
 
 
 if __name__ == "__main__":

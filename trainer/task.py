@@ -1,5 +1,8 @@
 """What every task of a job runs: `python -m trainer.task --config=… --job_dir=…`.
 
+Each field of the config is a flag by its dotted name: `--data.train=DIR --train.batch_size=512
+--mode.name=sync --task.dim=32`.
+
 The role comes from TF_CONFIG (or Vertex AI's CLUSTER_SPEC): the chief trains, worker and ps serve,
 the evaluator follows the checkpoints. Without either, one process does everything.
 """
@@ -25,32 +28,19 @@ from tfps.storage import tf_settings
 from trainer import entry
 from trainer.chief import worker_beside
 from trainer.console import terminal
-from trainer.console.json_lines import JsonFormatter, JsonStderr
-from trainer.console.progress_display import ProgressDisplay
-from trainer.flags import (
-    chief_worker_flags,
-    deploy_flags,
-    experiment_flags,
-    field_flags,
-    flag_checks,
-    limit_flags,
-    pass_flags,
-    task_flags,
-)
-from trainer.flags.job_paths import JobPaths
-from trainer.flags.platform import Platform
+from trainer.console.json_lines import JsonFormatter, to_line
+from trainer.console.terminal import ProgressDisplay
+from trainer.flags import experiment_flags, limit_flags, pass_flags, task_flags
+from trainer.flags.task_flags import JobPaths, Platform
 
 if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
     from tfps.experiment.experiment import Experiment
     from trainer.chief.deploying import DeployPlan
-    from trainer.chief.inputs import DataUse
-    from trainer.chief.run_inputs import RunInputs
+    from trainer.chief.run_inputs import DataUse, RunInputs
 
 _FLAGS = flags.FLAGS
 _log = logging.getLogger("trainer.task")
 
-flags.adopt_module_key_flags(chief_worker_flags)
-flags.adopt_module_key_flags(deploy_flags)
 flags.adopt_module_key_flags(experiment_flags)
 flags.adopt_module_key_flags(limit_flags)
 flags.adopt_module_key_flags(pass_flags)
@@ -59,10 +49,10 @@ flags.adopt_module_key_flags(task_flags)
 
 def main() -> int:
     """Runs this task's role; returns its exit code."""
-    cluster = decode(os.environ, chief_worker_flags.port())
+    cluster = decode(os.environ, task_flags.port())
     paths = JobPaths.of(_FLAGS.job_dir, os.environ)
     _FLAGS.job_dir = paths.job_dir
-    flag_checks.check(cluster)
+    limit_flags.check(cluster)
     has_worker = cluster.chief_works and cluster.job == "chief" and not _FLAGS.dry_run
     if has_worker:
         own, log = task_flags.json_labels(cluster.of_chief_worker), _FLAGS.tensorflow_log
@@ -91,7 +81,7 @@ def _start_logging(cluster: Cluster) -> ProgressDisplay:
     """Lets log lines and native code's go where the flags say."""
     labels = task_flags.json_labels(cluster)
     if labels:
-        entry.at_end(JsonStderr(labels).close)
+        entry.write_errors_with(lambda text: to_line("ERROR", text, labels))
     log = _FLAGS.tensorflow_log or task_flags.default_log(cluster)
     if log:
         terminal.redirect_noise(log)
@@ -110,7 +100,7 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
     from trainer.chief.run import join, run
 
     is_pass = pass_flags.is_pass(cluster, _FLAGS.job_dir)
-    deploys = deploy_flags.deploy_plan(is_pass)
+    deploys = limit_flags.deploy_plan(is_pass)
     export = "" if deploys else paths.export  # what is deployed has versions
     work = pass_flags.work(experiment_flags.experiment(), is_pass)
     limits = limit_flags.wait_limits()
@@ -137,7 +127,7 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
             _start_staging()
         if _FLAGS.profiler_port is not None:
             _start_profiler()
-        monitoring = task_flags.monitoring(paths.tensorboard, experiment_flags.overridden())
+        monitoring = task_flags.monitoring(paths.tensorboard, experiment_flags.fields())
         run(inputs, limits, interruption, display, monitoring, replica, work.prepare)
         return deploys.carry_out(_FLAGS.job_dir) if deploys else EXIT_OK
     except Interrupted as interrupted:
@@ -193,7 +183,7 @@ def _set_up_tensorflow() -> None:
 def _run_evaluator(cluster: Cluster) -> int:
     _set_up_tensorflow()
     from tfps.cluster.server import watch_for_end_of_chief
-    from tfps.job_dir.task_usage import start_reporting
+    from tfps.job_dir.task_files import start_reporting
     from trainer.chief.run_inputs import RunInputs
     from trainer.evaluator import Evaluator
 
@@ -213,18 +203,19 @@ def _check_replica(experiment: "Experiment", cluster: Cluster) -> None:
 
     Says the mode where nobody has chosen it.
     """
-    from tfps.storage import preflight
+    from tfps.experiment.mode import suited
+    from tfps.storage import objects
 
-    mode = experiment.mode.on(cluster)
-    if not experiment.mode.name:
-        _log.info("TF_CONFIG names no ps: --mode=%s", mode.name)
-    preflight.check([preflight.Use("--job_dir", _FLAGS.job_dir, writes=True)])
+    mode = suited(experiment.mode, cluster)
+    if not experiment.mode:
+        _log.info("TF_CONFIG names no ps: --mode.name=%s", mode.name)
+    objects.check([objects.Use("--job_dir", _FLAGS.job_dir, writes=True)])
 
 
 def _run_replica(cluster: Cluster) -> int:
     _set_up_tensorflow()
     from tfps.cluster.traffic import Traffic
-    from tfps.job_dir.task_usage import start_reporting
+    from tfps.job_dir.task_files import start_reporting
     from trainer.chief.run_inputs import RunInputs
     from trainer.replica import ReplicaWorker
 
@@ -256,14 +247,14 @@ def _asked_to_end() -> threading.Event:
 def _run_server(cluster: Cluster) -> int:
     from tfps.cluster.server import serve
     from tfps.cluster.traffic import Traffic
-    from tfps.job_dir.task_usage import start_reporting
-    from tfps.storage import preflight
+    from tfps.job_dir.task_files import start_reporting
+    from tfps.storage import objects
 
     terminal.quiet_tensorflow()
     options = limit_flags.server_options()
     # Only a ps writes there, its part of each checkpoint.
     writes = cluster.job == "ps"
-    preflight.check([preflight.Use("--job_dir", _FLAGS.job_dir, writes)])
+    objects.check([objects.Use("--job_dir", _FLAGS.job_dir, writes)])
     if cluster.job == "worker":
         _start_staging()
     start_reporting(_FLAGS.job_dir, cluster.task, Traffic(cluster.addresses()).count)
@@ -291,4 +282,4 @@ def _start_staging() -> None:
 
 
 if __name__ == "__main__":
-    entry.run(main, has_lasting_threads=True, rewritten=field_flags.expand)
+    entry.run(main, has_lasting_threads=True, rewritten=experiment_flags.take)

@@ -8,13 +8,14 @@ import trainer.console.quiet_tensorflow  # noqa: F401  # isort: skip
 
 import argparse
 import pathlib
+import sys
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from benchmarks.peers.progress_lines import ProgressLines
-from tfps.experiment import loader, overrides
+from tfps.experiment import field_flags, loader, overrides
 from tfps.experiment.task import Task
 
 _STEPS_PER_EXECUTION = 20
@@ -25,22 +26,21 @@ _SHUFFLED = 8192
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--config", required=True, help="of a task with one label")
-    parser.add_argument("--set", action="append", default=[], help="override of a config's field")
-    parser.add_argument("--train_data", type=pathlib.Path, required=True)
     parser.add_argument("--batch", type=int, required=True, help="records per step")
-    parser.add_argument("--jit_compile", action="store_true")
-    flags = parser.parse_args()
+    fields, rest = field_flags.split(sys.argv[1:])
+    flags = parser.parse_args(rest)
     for gpu in tf.config.list_physical_devices("GPU"):
         tf.config.experimental.set_memory_growth(gpu, True)
-    task = overrides.apply(loader.load(flags.config), flags.set).task
+    experiment = overrides.apply(loader.load(flags.config), fields)
+    task = experiment.task
     model = task.build_model()
     model.compile(
         optimizer=task.optimizer(),
         loss=task.loss(),
-        jit_compile=flags.jit_compile,
+        jit_compile=experiment.train.jit_compile,
         steps_per_execution=_STEPS_PER_EXECUTION,
     )
-    data = batches(task, flags.train_data, flags.batch)
+    data = batches(task, pathlib.Path(experiment.data.train), flags.batch)
     model.fit(data, steps_per_epoch=_STEPS, verbose=0, callbacks=[Progress(flags.batch)])
 
 

@@ -63,8 +63,8 @@ def trained_for_ever(
     if setup.mode == FIT:
         command = [
             *(sys.executable, "-m", "benchmarks.gpu.keras_fit", *_config(case)),
-            *(f"--train_data={places.data}", f"--batch={flags.batch}"),
-            *(["--jit_compile"] if case.jit_compile else []),
+            *(f"--data.train={places.data}", f"--batch={flags.batch}"),
+            *(["--train.jit_compile=true"] if case.jit_compile else []),
         ]
         return System(command, "chief-0", own)
     if setup.mode == TORCH:
@@ -77,8 +77,8 @@ def trained_for_ever(
         return System(command, "launcher", own)
     job = [
         *_config(case),
-        *(f"--set=train.batch_size={flags.batch}", "--set=train.epochs=1"),
-        *(f"--train_data={places.data}", f"--job_dir={places.job_dir}"),
+        *(f"--train.batch_size={flags.batch}", "--train.epochs=1"),
+        *(f"--data.train={places.data}", f"--job_dir={places.job_dir}"),
         *("--progress=lines", "--progress_seconds=1"),
     ]
     return System(
@@ -92,15 +92,19 @@ def trained_to_the_end(
     """The command of a job of tfps with an evaluation at its end, with the config's batches."""
     job = [
         *_config(case),
-        *(f"--train_data={train}", f"--eval_data={evaluated}", f"--job_dir={job_dir}"),
-        *("--progress=lines", "--export=none"),
+        *(f"--data.train={train}", f"--data.eval={evaluated}", f"--job_dir={job_dir}"),
+        *("--progress=lines", "--train.export=none"),
     ]
     return tfps_command(case, setup, job)
 
 
 def tfps_command(case: Case, setup: Setup, job: Sequence[str]) -> list[str]:
     """A job of tfps as a setup has it."""
-    flags = [*job, f"--mode={setup.mode}", *(["--jit_compile"] if case.jit_compile else [])]
+    flags = [
+        *job,
+        f"--mode.name={setup.mode}",
+        *(["--train.jit_compile=true"] if case.jit_compile else []),
+    ]
     if setup.has_nccl:
         flags.append("--collectives=nccl")
     if not setup.is_cluster:
@@ -117,5 +121,5 @@ def tfps_command(case: Case, setup: Setup, job: Sequence[str]) -> list[str]:
 def _config(case: Case) -> list[str]:
     return [
         f"--config=benchmarks/gpu/{case.model}.py",
-        f"--set=task.precision={case.precision}",
+        f"--task.precision={case.precision}",
     ]

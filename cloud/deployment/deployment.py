@@ -1,19 +1,92 @@
 """What is put behind an address, on whatever platform."""
 
 import dataclasses
+import posixpath
+from collections.abc import Mapping
 
+from cloud import job_spec
 from cloud.deployment.served_model import ServedModel
-from cloud.deployment.server_settings import ServerSettings
 from tfps.errors import UserError
+
+# TensorFlow Serving's newest release, August 2026. It serves what TensorFlow 2.21 has exported as
+# long as the graph has no op that came after 2.20.
+IMAGE = "tensorflow/serving:2.20.0"
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerSettings:
+    """How many servers there are to be, on machines of which kind.
+
+    A platform uses what it knows of the machine, and refuses what it cannot give: Vertex AI asks
+    for a machine type, Kubernetes for CPUs and memory.
+
+    Attributes:
+        name: Of the deployment: 1 to 40 lowercase letters, digits and "-", beginning with a letter.
+        min_replicas: Servers that there are at least.
+        max_replicas: Servers that there are at most, when many requests come.
+        machine: The platform's machine type, such as n2-standard-4; empty for its choice.
+        cpus: CPU cores of each server; 0 for the platform's choice.
+        memory_bytes: Memory of each server; 0 for what the model needs.
+        accelerator: The platform's name of a GPU, such as NVIDIA_L4; empty for none.
+        max_batch_size: Most records of several requests that a server computes together; 0 for each
+            request alone.
+        service_account: Account that the servers run as; empty for the platform's default.
+    """
+
+    name: str
+    _: dataclasses.KW_ONLY
+    image: str = IMAGE
+    min_replicas: int = 1
+    max_replicas: int = 1
+    machine: str = ""
+    cpus: int = 0
+    memory_bytes: int = 0
+    accelerator: str = ""
+    accelerators: int = 0
+    max_batch_size: int = 0
+    service_account: str = ""
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        job_spec.check_name(self.name)
+        job_spec.check_labels(self.labels)
+        if not self.image:
+            raise UserError(f"--image is empty; leave it out for {IMAGE}")
+        if self.min_replicas < 1:
+            raise UserError(
+                f"--min_replicas={self.min_replicas}: write 1 or more; the verb undeploy ends a "
+                "deployment"
+            )
+        if self.max_replicas < self.min_replicas:
+            raise UserError(
+                f"--max_replicas={self.max_replicas} is less than "
+                f"--min_replicas={self.min_replicas}; correct one of them"
+            )
+        for name in ("cpus", "memory_bytes", "accelerators", "max_batch_size"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name}={getattr(self, name)} must be 0 or more")
+        if bool(self.accelerator) != bool(self.accelerators):
+            raise UserError(
+                f"accelerator={self.accelerator!r}, accelerators={self.accelerators}; give both, "
+                "as in --accelerator=NVIDIA_L4:1, or neither"
+            )
+
+    @property
+    def replicas(self) -> str:
+        """How many servers there are, for people."""
+        few, many = self.min_replicas, self.max_replicas
+        return f"{few} replica{'s' * (few > 1)}" if few == many else f"{few} to {many} replicas"
+
+
+def default_name(base: str) -> str:
+    """The name of the job that exports a model; `ServerSettings` checks it as any other."""
+    job = posixpath.basename(posixpath.dirname(base)) or posixpath.basename(base)
+    return job.lower().replace("_", "-").replace(".", "-")
 
 
 @dataclasses.dataclass(frozen=True)
 class Deployment(ServerSettings):
-    """One model, on how many machines of which kind.
-
-    Attributes:
-        model: The model.
-    """
+    """One model, on how many machines of which kind."""
 
     model: ServedModel
 

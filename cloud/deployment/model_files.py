@@ -2,17 +2,56 @@
 
 import os
 import pathlib
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from tfps.errors import UserError, reason_of
 from tfps.storage.paths import is_cloud, is_local
+
+_KIND = descriptor_pb2.FieldDescriptorProto
+TEXT, BYTES, NUMBER = "text", "bytes", "number"
+_KINDS = {TEXT: _KIND.TYPE_STRING, BYTES: _KIND.TYPE_BYTES, NUMBER: _KIND.TYPE_INT64}
+
+
+class Field(NamedTuple):
+    """A field of a message.
+
+    Attributes:
+        kind: TEXT, BYTES, NUMBER, or the name of a message.
+    """
+
+    name: str
+    number: int
+    kind: str
+    is_repeated: bool = False
+
+
+def class_of(messages: Mapping[str, Sequence[Field]]) -> Any:
+    """A class for the first of some messages."""
+    outermost = next(iter(messages))
+    package = f"tfps.{outermost}"
+    file = descriptor_pb2.FileDescriptorProto(
+        name=f"{package}.proto", package=package, syntax="proto3"
+    )
+    for message, fields in messages.items():
+        made = file.message_type.add(name=message)
+        for name, number, kind, is_repeated in fields:
+            field = made.field.add(name=name, number=number)
+            field.label = _KIND.LABEL_REPEATED if is_repeated else _KIND.LABEL_OPTIONAL
+            field.type = _KINDS.get(kind, _KIND.TYPE_MESSAGE)
+            if kind not in _KINDS:
+                field.type_name = f".{package}.{kind}"
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{outermost}"))
 
 
 class ModelFile(NamedTuple):
     """What a listing says of a file.
 
     Attributes:
-        bytes: Its size.
         crc32c: Checksum of its content; empty for one on a disk.
     """
 
@@ -21,21 +60,13 @@ class ModelFile(NamedTuple):
 
 
 def check_place(path: str) -> None:
-    """Refuses a path that is neither local nor in `gs://`.
-
-    Raises:
-        UserError: If it is another.
-    """
+    """Refuses a path that is neither local nor in `gs://`."""
     if not is_local(path) and not is_cloud(path):
         raise UserError(f"--model={path}: models are read from disks and from gs://; copy it there")
 
 
 def directories(path: str) -> list[str]:
-    """Names of the directories right in a directory; none of one that is missing.
-
-    Raises:
-        UserError: If the storage does not say.
-    """
+    """Names of the directories right in a directory; none of one that is missing."""
     if is_cloud(path):
         from tfps.storage import objects  # it loads the client of Google Cloud Storage
 
@@ -49,11 +80,7 @@ def directories(path: str) -> list[str]:
 
 
 def files(path: str) -> dict[str, ModelFile]:
-    """All files below a directory, by path from there; none of one that is missing.
-
-    Raises:
-        UserError: If the storage does not say.
-    """
+    """All files below a directory, by path from there; none of one that is missing."""
     if is_cloud(path):
         from tfps.storage import objects
 
@@ -74,11 +101,7 @@ def files(path: str) -> dict[str, ModelFile]:
 
 
 def read(path: str) -> bytes:
-    """All of a file.
-
-    Raises:
-        UserError: If it is missing or cannot be read.
-    """
+    """All of a file."""
     try:
         if is_cloud(path):
             from tfps.storage import objects

@@ -1,6 +1,7 @@
 """Some records that an exported model can be asked about, from what warms its servers up."""
 
 import functools
+import json
 import posixpath
 import struct
 from collections.abc import Iterator
@@ -8,22 +9,51 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from cloud.deployment import messages, model_files
-from cloud.deployment.messages import BYTES, TEXT, Field
+from cloud.deployment import model_files
+from cloud.deployment.model_files import BYTES, TEXT, Field
 from cloud.deployment.served_model import ServedModel
+from tfps.data.feature import Feature
 from tfps.errors import UserError
-from tfps.export.names import EXAMPLES_INPUT, WARM_UP_FILE
+from tfps.export.exported_files import EXAMPLES_INPUT, WARM_UP_FILE
 
+_VALUES: dict[str, Any] = {"int64": 1, "float32": 0.5, "string": "text"}
 _LENGTH, _CRC_BYTES = struct.Struct("<QI"), 4
 
 
-class SampleRecords(NamedTuple):
-    """Records as a server takes them.
+def body(model: ServedModel) -> str:
+    """The body of a request for predictions of one record, as TensorFlow Serving takes it.
 
-    Attributes:
-        signature: The signature that takes them.
-        examples: Serialized examples, one or more.
+    A record is an object in `instances`. Where the number of values varies among records, only
+    `inputs` can tell: all records' values laid end to end, and how many each has.
     """
+    if any(feature.is_ragged for feature in model.features):
+        inputs: dict[str, Any] = {}
+        for feature in model.features:
+            inputs[feature.name] = _value(feature) if feature.is_ragged else [_value(feature)]
+            if feature.is_ragged:
+                inputs[f"{feature.name}_row_lengths"] = [len(inputs[feature.name])]
+        return json.dumps({"inputs": inputs})
+    return json.dumps({"instances": [{each.name: _value(each) for each in model.features}]})
+
+
+def curl(model: ServedModel, address: str) -> str:
+    """The request as a line for a shell."""
+    quoted = body(model).replace("'", "'\\''")
+    return f"curl --fail-with-body {address}:predict --data '{quoted}'"
+
+
+def _value(feature: Feature) -> Any:
+    """A value that the feature may have: an id lies within its vocabulary."""
+    value = 0 if feature.vocabulary_size == 1 else _VALUES[feature.dtype]
+    if feature.is_ragged:
+        return [value, value]
+    for size in reversed(feature.shape):
+        value = [value] * (size or 1)
+    return value
+
+
+class SampleRecords(NamedTuple):
+    """Records as a server takes them."""
 
     signature: str
     examples: tuple[bytes, ...]
@@ -32,14 +62,8 @@ class SampleRecords(NamedTuple):
 def read(model: ServedModel) -> SampleRecords | None:
     """The largest request of serialized examples with which servers warm a model up.
 
-    Args:
-        model: The model.
-
     Returns:
         Its records; None of a model that has none.
-
-    Raises:
-        UserError: If the file cannot be read.
     """
     if not model.has_warm_up:
         return None
@@ -73,7 +97,7 @@ def _records(content: bytes) -> Iterator[bytes]:
 
 @functools.cache
 def _log_class() -> Any:
-    return messages.class_of(
+    return model_files.class_of(
         {
             "PredictionLog": [Field("predict_log", 6, "PredictLog")],
             "PredictLog": [Field("request", 1, "PredictRequest")],

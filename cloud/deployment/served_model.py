@@ -1,26 +1,107 @@
 """What is known of an exported model before a server loads it; no TensorFlow is needed."""
 
 import dataclasses
+import functools
 import hashlib
+import math
 import os
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import Any, Self
 
-from cloud.deployment import model_files, whole_model
+from google.protobuf.message import DecodeError
+
+from cloud.deployment import model_files
+from cloud.deployment.model_files import NUMBER, Field, ModelFile
+from tfps import byte_size
 from tfps.data.feature import Feature
 from tfps.errors import UserError
-from tfps.export import schema_file
-from tfps.export.names import (
+from tfps.export import exported_files
+from tfps.export.exported_files import (
     EXPORT_DIRECTORY,
-    FEATURES_SIGNATURE,
     GRAPH_FILE,
     SCHEMA_FILE,
     VARIABLES_DIRECTORY,
+    VARIABLES_NAME,
     WARM_UP_FILE,
 )
 from tfps.storage.paths import is_local
+
+INDEX = f"{VARIABLES_DIRECTORY}/{VARIABLES_NAME}.index"
+DATA = rf"{VARIABLES_DIRECTORY}/{VARIABLES_NAME}\.data-(\d{{5}})-of-(\d{{5}})"
+# The first entry of an index has an empty key: no byte of one before it, none of its own; its value
+# is a header of less than 128 bytes, which is as much as a length of one byte can say.
+_FIRST_KEY = b"\0\0"
+_LONGEST_HEADER = 127
+_MEND = "export the model again, or name another version"
+_SERVER_BYTES = 512 << 20  # TensorFlow Serving itself, its threads and requests in flight
+_GROWTH = 1.2  # what a model takes beyond its variables
+
+
+def check_there(directory: str, files: Mapping[str, ModelFile]) -> None:
+    """Refuses a version that lacks a file."""
+    shards = [match for name in files if (match := re.fullmatch(DATA, name))]
+    count = int(shards[0][2]) if shards else 1
+    _check_names(directory, files, [GRAPH_FILE, SCHEMA_FILE, INDEX, *_data(count)])
+
+
+def check_sizes(directory: str, files: Mapping[str, ModelFile], sizes: Mapping[str, int]) -> None:
+    """Refuses a version of which a file is cut short, or was written by another export.
+
+    Args:
+        sizes: Bytes of each file as it was exported; empty of a model from before they were
+            recorded, of which only the number of its data files is known, and that none is empty
+            that never is.
+    """
+    if not sizes:
+        for name in (GRAPH_FILE, INDEX):
+            if not files[name].bytes:
+                raise UserError(f"--model: {directory} is not whole: {name} is empty; {_MEND}")
+        shards = _shards(posixpath.join(directory, INDEX))
+        _check_names(directory, files, _data(shards))
+    _check_names(directory, files, list(sizes))
+    for name, size in sizes.items():
+        if files[name].bytes != size:
+            raise UserError(
+                f"--model: {directory} is not whole: {name} has {files[name].bytes:,} bytes, but "
+                f"{size:,} were exported. If it is being copied, wait; else {_MEND}"
+            )
+
+
+def _data(count: int) -> list[str]:
+    """Names of the files that hold variables."""
+    return [
+        f"{VARIABLES_DIRECTORY}/{VARIABLES_NAME}.data-{k:05d}-of-{count:05d}" for k in range(count)
+    ]
+
+
+def _check_names(directory: str, files: Mapping[str, ModelFile], wanted: list[str]) -> None:
+    if missing := [name for name in wanted if name not in files]:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        raise UserError(
+            f"--model: {directory} is not whole: it has no {', '.join(missing[:3])}{more}. "
+            f"If it is being written, wait; else {_MEND}"
+        )
+
+
+def _shards(path: str) -> int:
+    """How many data files an index is of."""
+    content = model_files.read(path)
+    size = content[len(_FIRST_KEY)] if len(content) > len(_FIRST_KEY) else 0
+    begin = len(_FIRST_KEY) + 1
+    try:
+        count = int(_header_class().FromString(content[begin : begin + size]).shards)
+    except DecodeError:
+        count = 0
+    if not content.startswith(_FIRST_KEY) or size > _LONGEST_HEADER or count < 1:
+        raise UserError(f"--model: {path} is no index of variables; {_MEND}")
+    return count
+
+
+@functools.cache
+def _header_class() -> Any:
+    return model_files.class_of({"BundleHeaderProto": [Field("shards", 1, NUMBER)]})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,17 +109,10 @@ class ServedModel:
     """One version of an exported model, which is whole.
 
     Attributes:
-        base: Directory of all versions, an absolute path or `gs://`.
-        version: Number of this one, the name of its directory.
         versions: Numbers of all versions there, whole or not, in their order.
         features: The model's inputs; of vocabularies it knows the sizes.
-        labels: What it has learnt.
-        signatures: What each signature takes, `features` by name or serialized `examples`.
-        variables_bytes: Of its variables' files, which a server holds in memory.
         has_warm_up: Whether it has requests with which a server warms it up.
         digest: Tells a model in `gs://` from any other, whatever its path; hexadecimal.
-        is_exchanged: Whether its two signatures are served under each other's name, for requests
-            that can name none (`default_signature`).
     """
 
     base: str
@@ -50,28 +124,18 @@ class ServedModel:
     variables_bytes: int
     has_warm_up: bool
     digest: str = ""
-    is_exchanged: bool = False
 
     @property
     def path(self) -> str:
         """Directory of this version."""
         return posixpath.join(self.base, str(self.version))
 
-    @property
-    def default_takes(self) -> str:
-        """What the signature takes that answers a request which names none; empty without one."""
-        return self.signatures.get(FEATURES_SIGNATURE, "")
-
     @classmethod
     def read(cls, path: str, version: int = 0) -> Self:
         """Reads what the files of a model say.
 
         Args:
-            path: JOB_DIR, JOB_DIR/export or a version's directory, local or `gs://`.
             version: Which of several; 0 for the newest one.
-
-        Raises:
-            UserError: If there is no such model, or the version is not whole.
         """
         model_files.check_place(path)
         base, found = _place(os.path.abspath(path) if is_local(path) else path.rstrip("/"))
@@ -86,11 +150,11 @@ class ServedModel:
             raise UserError(f"--version={number}: {base} has the versions {there}; name one")
         directory = posixpath.join(base, str(number))
         files = model_files.files(directory)
-        whole_model.check_there(directory, files)
+        check_there(directory, files)
         where = posixpath.join(directory, SCHEMA_FILE)
-        content = schema_file.decode(model_files.read(where), where)
-        schema = schema_file.ExportSchema.of(content, where)
-        whole_model.check_sizes(directory, files, schema.sizes)
+        content = exported_files.decode(model_files.read(where), where)
+        schema = exported_files.ExportSchema.of(content, where)
+        check_sizes(directory, files, schema.sizes)
         return cls(
             base,
             number,
@@ -99,7 +163,7 @@ class ServedModel:
             schema.labels,
             schema.signatures,
             variables_bytes=sum(
-                each.bytes for name, each in files.items() if re.fullmatch(whole_model.DATA, name)
+                each.bytes for name, each in files.items() if re.fullmatch(DATA, name)
             ),
             has_warm_up=WARM_UP_FILE in files,
             digest=digest_of(files),
@@ -132,11 +196,36 @@ def _numbers(names: Sequence[str]) -> list[int]:
 def digest_of(files: Mapping[str, model_files.ModelFile]) -> str:
     """What tells these files from any other's: their names, sizes and checksums.
 
-    Args:
-        files: By path from the directory of a version.
-
     Returns:
         64 hexadecimal digits.
     """
     text = "".join(f"{name}\0{each.bytes}\0{each.crc32c}\n" for name, each in sorted(files.items()))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def memory_needed(model: ServedModel, versions: int = 1) -> int:
+    """Bytes of memory that a server needs.
+
+    Args:
+        versions: How many versions a server holds at once: a server that is to put a new one in the
+            place of another loads it before it lets the other go.
+    """
+    return _SERVER_BYTES + math.ceil(model.variables_bytes * _GROWTH) * versions
+
+
+def check_memory(model: ServedModel, held: int, where: str, versions: int = 1) -> None:
+    """Refuses servers into which a model does not fit.
+
+    Args:
+        held: Bytes of memory of each.
+        where: What says so, for the message: `--machine=n2-standard-4`.
+    """
+    needed = memory_needed(model, versions)
+    if needed > held:
+        many = f"{versions} versions of " if versions > 1 else ""
+        raise UserError(
+            f"{where}: {many}{model.path} with variables of "
+            f"{byte_size.show(model.variables_bytes)} need some {byte_size.show(needed)} of "
+            f"memory, but a server has {byte_size.show(held)}; take a larger one, or export the "
+            "model with --train.export_dtype=bfloat16 or int8"
+        )

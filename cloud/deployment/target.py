@@ -3,29 +3,24 @@
 import abc
 from typing import ClassVar
 
-from cloud.deployment.deployment import Deployment
-from cloud.deployment.server_settings import ServerSettings
+from cloud.deployment.deployment import Deployment, ServerSettings
 from cloud.target import Request
 from tfps.errors import UserError
 
-# Those that take a model, those that take a deployment's name, and those that take neither.
-OF_MODEL = ("deploy", "batch")
-OF_NAME = ("describe", "undeploy", "promote", "rollback", "predict", "cancel")
-VERBS = (*OF_MODEL, *OF_NAME, "list")
+# Verbs that take a deployment's name, and all verbs.
+OF_NAME = ("describe", "undeploy", "rollback", "predict")
+VERBS = ("deploy", *OF_NAME, "list")
 
 
 class DeployTarget(abc.ABC):
     """A platform with its own settings, such as a namespace.
 
-    `check`, `render` and `render_batch` are pure: they need no credentials, no network and no
+    `check` and `render` are pure: they need no credentials, no network and no
     client package. Everything that reaches the platform is in the other methods, which import its
     client when they are called. Each of them waits for what it has asked for, with a limit, says
     how far that is, and may be repeated. Before something is made that costs money, it says what.
 
     A target has the verbs whose methods it defines.
-
-    Attributes:
-        name: The value of --target.
     """
 
     name: ClassVar[str]
@@ -35,54 +30,20 @@ class DeployTarget(abc.ABC):
         """Refuses flags with which no model could be deployed, before there is one.
 
         Args:
-            servers: What is to serve.
             base: Directory of all versions of the model, an absolute path or `gs://`; it need not
                 be there yet.
-
-        Raises:
-            UserError: At the first thing that is wrong.
         """
 
     def check_here(self) -> None:  # noqa: B027 - most targets need no more than tfps does
-        """Looks whether this machine has what deploys: a platform's client, files that flags name.
-
-        Raises:
-            UserError: If something is missing.
-        """
+        """Looks whether this machine has what deploys: a platform's client, files of flags."""
 
     @abc.abstractmethod
     def render(self, deployment: Deployment) -> tuple[Request, ...]:
-        """The requests that put a model behind an address, in their order.
-
-        Args:
-            deployment: What is deployed.
-
-        Returns:
-            What --dry_run prints and `deploy` sends.
-
-        Raises:
-            UserError: If the platform cannot serve it.
-        """
+        """The requests that put a model behind an address, in their order."""
 
     @abc.abstractmethod
     def deploy(self, deployment: Deployment) -> int:
-        """Puts a model behind an address, or another model in the place of one; returns 0.
-
-        Args:
-            deployment: What is deployed.
-
-        Raises:
-            UserError: If the platform cannot serve it, or does not take it.
-            RunError: If the platform fails, or the servers do not answer within the limit.
-        """
-
-    def render_batch(self, deployment: Deployment) -> tuple[Request, ...]:
-        """The requests that predict a dataset without an address, in their order."""
-        raise self._without("batch")
-
-    def batch(self, deployment: Deployment) -> int:
-        """Predicts a dataset without an address; returns 0."""
-        raise self._without("batch")
+        """Puts a model behind an address, or another model in the place of one; returns 0."""
 
     def list(self) -> int:
         """Prints the deployments that were made by this program; returns 0."""
@@ -96,10 +57,6 @@ class DeployTarget(abc.ABC):
         """Ends a deployment and what it costs; returns 0."""
         raise self._without("undeploy")
 
-    def promote(self, name: str) -> int:
-        """Lets what is tried on some of the traffic serve all of it; returns 0."""
-        raise self._without("promote")
-
     def rollback(self, name: str) -> int:
         """Puts what was deployed before in the place of what is deployed now; returns 0."""
         raise self._without("rollback")
@@ -107,10 +64,6 @@ class DeployTarget(abc.ABC):
     def predict(self, name: str) -> int:
         """Asks a deployment for predictions and prints them; returns 0."""
         raise self._without("predict")
-
-    def cancel(self, name: str) -> int:
-        """Asks the platform to end what `batch` has begun; returns 0."""
-        raise self._without("cancel")
 
     @property
     def verbs(self) -> tuple[str, ...]:

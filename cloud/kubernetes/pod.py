@@ -1,46 +1,168 @@
-"""The pod of one task, which is the same for every kind of job on Kubernetes."""
+"""Pods: what each asks of its node, mounts and may do, and the one of a job's task."""
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+import re
+from collections.abc import Sequence
 from typing import Any
 
-from cloud import chief_worker
-from cloud.grace import grace_seconds
-from cloud.job_spec import JobSpec
-from cloud.kubernetes import hardware
-from cloud.kubernetes.volume import SCRATCH, Volume
-from cloud.role import Role
+from cloud import job_spec
+from cloud.deployment.deployment import ServerSettings
+from cloud.job_spec import JobSpec, Role, grace_seconds
+from cloud.kubernetes.kubectl import Json
 from tfps.errors import UserError
 
 CONTAINER = "tensorflow"  # the training operator looks for it by this name
 PORT = 2222
 MANAGED_BY = {"app.kubernetes.io/managed-by": "tfps"}
+SCRATCH = "/tmp"  # noqa: S108 - of the container, on a volume of its own
+USER = 1000  # of the image that `make image` builds
 
-_PORT_NAME = "tfjob-port"  # which the training operator looks for
-_BESIDE_NAME = "chief-worker"
+_PORT_NAME = "tfjob-port"  # the training operator looks for it
+_SECOND_PORT_NAME = "chief-worker"
 _END_SECONDS = 15  # for a task to end after its grace
 _PREEMPTIBLE = ("worker", "evaluator")  # those whose loss costs nothing that was trained
 _SERVERS = ("worker", "ps")
+_PROBE = ("python", "-m", "cloud.probe")
+_GPU = "nvidia.com/gpu"
+_GKE_GPU = "cloud.google.com/gke-accelerator"
+_GKE_SPOT = "cloud.google.com/gke-spot"
+Hardware = Role | ServerSettings
+_UNITS = {"Gi": 1 << 30, "Mi": 1 << 20, "Ki": 1 << 10}
+
+
+@dataclasses.dataclass(frozen=True)
+class Volume:
+    """A persistent volume claim, and the path where pods of several nodes mount it."""
+
+    claim: str
+    path: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Volume":
+        """Reads CLAIM:/PATH."""
+        match = re.fullmatch(r"(?P<claim>[a-z0-9]([a-z0-9.-]*[a-z0-9])?):(?P<path>/[^:]+)", text)
+        if not match or match["path"].rstrip("/") in ("", SCRATCH):
+            raise UserError(
+                f"--volume={text}: write CLAIM:/PATH, a persistent volume claim and where to "
+                f"mount it, which may not be / or {SCRATCH}"
+            )
+        return cls(match["claim"], match["path"])
+
+
+def base(grace_seconds: int) -> Json:
+    """What every pod's `spec` begins with."""
+    return {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        # The program is then not process 1, which the kernel shields from SIGTERM by default.
+        "shareProcessNamespace": True,
+        "terminationGracePeriodSeconds": grace_seconds,
+    }
+
+
+def pod_security() -> Json:
+    """A user without rights, who may write to the pod's volumes."""
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": USER,
+        "runAsGroup": USER,
+        "fsGroup": USER,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def container_security() -> Json:
+    """No privileges, and nothing to write to but volumes."""
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def resources(asked: Hardware, disk_gb: int = 0) -> Json:
+    """A container's `resources`; the memory is its limit, too."""
+    requests, limits = {}, {}
+    if asked.cpus:
+        requests["cpu"] = str(asked.cpus)
+    if asked.memory_bytes:
+        requests["memory"] = limits["memory"] = _quantity(asked.memory_bytes)
+    if disk_gb:
+        requests["ephemeral-storage"] = f"{disk_gb}G"
+    if asked.accelerators:
+        limits[_gpu_resource(asked)] = str(asked.accelerators)
+    return _filled(requests=requests, limits=limits)
+
+
+def placement(asked: Hardware, spot: bool = False) -> Json:
+    """The part of a pod's `spec` that names its nodes; `spot` are those that may be taken away."""
+    selector: dict[str, str] = {}
+    tolerations = []
+    if asked.machine:
+        selector["node.kubernetes.io/instance-type"] = asked.machine
+    if asked.accelerator and "/" not in asked.accelerator:
+        selector[_GKE_GPU] = asked.accelerator
+    if asked.accelerators:
+        tolerations.append({"key": _gpu_resource(asked), "operator": "Exists"})
+    if spot:
+        selector[_GKE_SPOT] = "true"
+        tolerations.append({"key": _GKE_SPOT, "operator": "Equal", "value": "true"})
+    tolerations = [{**each, "effect": "NoSchedule"} for each in tolerations]
+    return _filled(nodeSelector=selector, tolerations=tolerations)
+
+
+def mounted(volumes: Sequence[Volume], own: Json) -> tuple[list[Json], list[Json]]:
+    """Volumes as a pod has them, and all mounts of its container, the scratch space's first.
+
+    `own` are further fields of each.
+    """
+    claims: list[Json] = []
+    mounts: list[Json] = [{"name": "scratch", "mountPath": SCRATCH}]
+    for i, each in enumerate(volumes):
+        claim = {"claimName": each.claim, **own}
+        claims.append({"name": f"volume-{i}", "persistentVolumeClaim": claim})
+        mounts.append({"name": f"volume-{i}", "mountPath": each.path, **own})
+    return claims, mounts
+
+
+def periods(timeout_seconds: int, period_seconds: int, failures: int) -> dict[str, int]:
+    """How long and how often a probe asks, and how often it may fail."""
+    return {
+        "timeoutSeconds": timeout_seconds,
+        "periodSeconds": period_seconds,
+        "failureThreshold": failures,
+    }
+
+
+def network_policy(metadata: Json, pods: Json, ingress: Sequence[Json]) -> Json:
+    """Lets only what `ingress` names reach pods with these labels."""
+    spec: Json = {"podSelector": {"matchLabels": dict(pods)}, "policyTypes": ["Ingress"]}
+    spec["ingress"] = ingress
+    return manifest("networking.k8s.io/v1", "NetworkPolicy", metadata, spec=spec)
+
+
+def manifest(api: str, kind: str, metadata: Json, **rest: Any) -> Json:
+    """An object of Kubernetes."""
+    return {"apiVersion": api, "kind": kind, "metadata": metadata, **rest}
+
+
+def literal(text: str) -> str:
+    """Text in which Kubernetes replaces no $(NAME)."""
+    return text.replace("$", "$$")
 
 
 def check(spec: JobSpec, target: str) -> None:
-    """Refuses what no pod can give.
-
-    Args:
-        spec: The job.
-        target: The value of --target, for messages.
-
-    Raises:
-        UserError: If the job asks for something that Kubernetes does not know.
-    """
+    """Refuses a job that asks for what no pod can give; `target` is the value of --target."""
     if not spec.image:
         raise UserError(f"--target={target} needs --image, the container image of every task")
-    for name, mend in {
+    for name, hint in {
         "package": "build an image that holds the project (docs/kubernetes.md)",
         "network": "pods are in the network of their cluster",
         "queue_seconds": "pods wait for nodes without a limit",
     }.items():
         if getattr(spec, name):
-            raise UserError(f"--target={target} takes no --{name}: {mend}; leave it out")
+            raise UserError(f"--target={target} takes no --{name}: {hint}; leave it out")
     for role in spec.roles:
         if role.disk_type:
             raise UserError(
@@ -60,66 +182,49 @@ def template(
     spec: JobSpec,
     role: Role,
     volumes: Sequence[Volume],
-    environment: Sequence[Mapping[str, Any]],
-    files: tuple[dict[str, Any], dict[str, Any]] | None = None,
-) -> dict[str, Any]:
-    """The template of a role's pods.
+    environment: Sequence[Json] = (),
+    files: tuple[Json, Json] | None = None,
+) -> Json:
+    """The PodTemplateSpec of a role's tasks, without restartPolicy.
 
-    Args:
-        spec: The job.
-        role: The role.
-        volumes: What every task mounts.
-        environment: Further entries of the container's `env`.
-        files: A further volume, and its mount.
-
-    Returns:
-        A PodTemplateSpec without restartPolicy.
+    `environment` goes into the container's `env`; `files` is a further volume, and its mount.
     """
-    pod: dict[str, Any] = {
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        # The task is then not process 1, which the kernel shields from SIGTERM by default.
-        "shareProcessNamespace": True,
-        "terminationGracePeriodSeconds": grace_seconds(spec) + _END_SECONDS,
-        "securityContext": hardware.pod_security(),
-        "containers": [_container(spec, role, volumes, environment)],
+    claims, mounts = mounted(volumes, {})
+    pod: Json = {
+        **base(grace_seconds(spec) + _END_SECONDS),
+        "securityContext": pod_security(),
+        "containers": [_container(spec, role, mounts, environment)],
         "volumes": [
-            {"name": "scratch", "emptyDir": _scratch(role)},
-            *(
-                {"name": f"volume-{i}", "persistentVolumeClaim": {"claimName": volume.claim}}
-                for i, volume in enumerate(volumes)
-            ),
+            {"name": "scratch", "emptyDir": _filled(sizeLimit=role.disk_gb and f"{role.disk_gb}G")},
+            *claims,
         ],
     }
     if files:
         volume, mount = files
         pod["volumes"].append(volume)
         pod["containers"][0]["volumeMounts"].append(mount)
-    if spec.service_account:
-        pod["serviceAccountName"] = spec.service_account
-    pod |= hardware.placement(role, spec.spot and role.job in _PREEMPTIBLE)
-    metadata: dict[str, Any] = {"labels": {**spec.labels, **MANAGED_BY}}
+    pod |= _filled(serviceAccountName=spec.service_account)
+    pod |= placement(role, spec.spot and role.job in _PREEMPTIBLE)
+    metadata: Json = {"labels": {**spec.labels, **MANAGED_BY}}
     if role.job == "chief" and (port := metrics_port(spec)):
-        metadata["annotations"] = {
-            "prometheus.io/scrape": "true",
-            "prometheus.io/port": str(port),
-            "prometheus.io/path": "/metrics",
-        }
+        metadata["annotations"] = prometheus(port, "/metrics")
     return {"metadata": metadata, "spec": pod}
 
 
+def prometheus(port: int, path: str) -> dict[str, str]:
+    """Annotations by which Prometheus finds a pod's figures."""
+    found = {"scrape": "true", "port": str(port), "path": path}
+    return {f"prometheus.io/{name}": value for name, value in found.items()}
+
+
 def tensorflow_ports(spec: JobSpec) -> list[int]:
-    """The ports of a job's tasks, that of the worker beside the chief last, if there is one."""
-    beside = chief_worker.port(spec, PORT)
-    return [PORT] if beside is None else [PORT, beside]
+    """The ports of a job's tasks; that of the chief's own worker, if there is one, is second."""
+    second = job_spec.port(spec, PORT)
+    return [PORT] if second is None else [PORT, second]
 
 
 def metrics_port(spec: JobSpec) -> int | None:
-    """The port where Prometheus may ask the chief of a job; None where it may not.
-
-    Raises:
-        UserError: If it could only be asked from within its own pod.
-    """
+    """The port where Prometheus may ask a job's chief; None where it may not."""
     text = spec.argument("metrics_port")
     if not text:
         return None
@@ -137,50 +242,41 @@ def metrics_port(spec: JobSpec) -> int | None:
     return int(text)
 
 
-def _container(
-    spec: JobSpec, role: Role, volumes: Sequence[Volume], environment: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+def _container(spec: JobSpec, role: Role, mounts: list[Json], environment: Sequence[Json]) -> Json:
     own = {"HOME": SCRATCH, "PYTHONUNBUFFERED": "1"} | dict(spec.environment)
     env = [{"name": name, "value": literal(value)} for name, value in own.items()]
-    mounts = [{"name": "scratch", "mountPath": SCRATCH}]
-    mounts += [{"name": f"volume-{i}", "mountPath": each.path} for i, each in enumerate(volumes)]
-    container: dict[str, Any] = {
+    container: Json = {
         "name": CONTAINER,
         "image": spec.image,
         "command": ["python", "-m", spec.module],
         "args": [literal(argument) for argument in spec.arguments],
         "env": [*env, *environment],
-        "resources": hardware.resources(role, role.disk_gb),
-        "securityContext": hardware.container_security(),
+        "resources": resources(role, role.disk_gb),
+        "securityContext": container_security(),
         "volumeMounts": mounts,
     }
     if role.job != "evaluator" and spec.tasks > 1:
-        container["ports"] = [{"name": _PORT_NAME, "containerPort": PORT}]
-        if role.job == "chief" and (beside := tensorflow_ports(spec)[1:]):
-            container["ports"].append({"name": _BESIDE_NAME, "containerPort": beside[0]})
-    if role.job in _SERVERS:
-        container |= _probes()
+        names = (_PORT_NAME, _SECOND_PORT_NAME)
+        ports = tensorflow_ports(spec) if role.job == "chief" else [PORT]
+        container["ports"] = [
+            {"name": name, "containerPort": port} for name, port in zip(names, ports, strict=False)
+        ]
+    if role.job in _SERVERS:  # a frozen one is restarted after 90 s; it has ten minutes to start
+        for name, times in (("startupProbe", (10, 60)), ("livenessProbe", (30, 3))):
+            container[name] = {"exec": {"command": list(_PROBE)}, **periods(10, *times)}
     return container
 
 
-def _probes() -> dict[str, Any]:
-    """Restarts a server that is frozen, after 90 s; it has ten minutes to begin to serve."""
-
-    def probe(period_seconds: int, failures: int) -> dict[str, Any]:
-        return {
-            "exec": {"command": ["python", "-m", "cloud.probe"]},
-            "timeoutSeconds": 10,
-            "periodSeconds": period_seconds,
-            "failureThreshold": failures,
-        }
-
-    return {"startupProbe": probe(10, 60), "livenessProbe": probe(30, 3)}
+def _quantity(number: int) -> str:
+    """A number of bytes as Kubernetes writes it."""
+    unit = next((unit for unit, size in _UNITS.items() if number % size == 0), "")
+    return f"{number // _UNITS.get(unit, 1)}{unit}"
 
 
-def _scratch(role: Role) -> dict[str, str]:
-    return {"sizeLimit": f"{role.disk_gb}G"} if role.disk_gb else {}
+def _gpu_resource(asked: Hardware) -> str:
+    return asked.accelerator if "/" in asked.accelerator else _GPU
 
 
-def literal(text: str) -> str:
-    """Text in which Kubernetes replaces no $(NAME)."""
-    return text.replace("$", "$$")
+def _filled(**fields: Any) -> Json:
+    """Those that are not empty."""
+    return {name: value for name, value in fields.items() if value}

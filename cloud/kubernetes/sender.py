@@ -1,202 +1,201 @@
 """Sends manifests to a Kubernetes cluster and asks about the jobs that they made."""
 
+import json
+import math
+import re
+import time
 import uuid
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
-from cloud.job_status import JobStatus
-from cloud.kubernetes.belongings import Belongings
-from cloud.kubernetes.cluster import KubernetesCluster, RefusedError
-from cloud.kubernetes.kind import KubernetesKind
-from cloud.kubernetes.pod import MANAGED_BY
-from cloud.kubernetes.pod_logs import PodLogs
-from cloud.target import Request
+from cloud.kubernetes.kubectl import Json, Kubectl, RefusedError, documents, selected
+from cloud.kubernetes.manifests import KubernetesKind, config_map_name
+from cloud.kubernetes.pod import CONTAINER, MANAGED_BY
+from cloud.remote_target import LABELS, said, teller
+from cloud.target import JobStatus, Request
 from tfps.errors import RunError, UserError
 
 _SUBMISSION = "tfps/submission"  # annotation: which call of `send` made an object
+_NOT_INSTALLED = re.compile("no matches for kind|could not find the requested resource")
+_OVERLAP_SECONDS = 30  # by which clocks may differ
+_NOT_STARTED = re.compile("is waiting to start|does not have a host assigned")
+# Of `kubectl logs --prefix --timestamps`.
+_LINE = re.compile(r"\[pod/([^/\]]+)/[^\]]+\] (\d{4}-\S+) ?(.*)", re.DOTALL)
 
 
 class KubernetesSender:
     """Jobs of one kind in one namespace of a cluster."""
 
-    def __init__(self, kind: KubernetesKind, cluster: KubernetesCluster):
-        """Uses a cluster.
-
-        Args:
-            kind: JOBSET or TFJOB.
-            cluster: The cluster and the namespace.
-        """
+    def __init__(self, kind: KubernetesKind, kubectl: Kubectl):
         self._kind = kind
-        self._cluster = cluster
-        self._belongings = Belongings(cluster)
-        self._namespace = cluster.namespace
-        self._place = (kind.group, kind.version, cluster.namespace, kind.plural)
-        self._logs = PodLogs(kind, self._read_log)
+        self._kubectl = kubectl
+        self._logs = _PodLogs(kind, kubectl)
 
     def send(self, requests: Sequence[Request]) -> str:
-        """Makes what belongs to the job and the job, each once, even if requests are repeated.
+        """Makes what belongs to the job, then the job, each once, even if commands are repeated.
 
         The policy comes first, so that no port is open even for a moment. All is then tied to the
-        job, with which Kubernetes deletes it.
+        job: Kubernetes deletes it with the job.
         """
         submission = uuid.uuid4().hex
-        *belongings, job = (self._own(each, submission) for each in requests)
-        name: str = job["metadata"]["name"]
-        own: list[tuple[str, str]] = []
+        made: list[Json] = []
         try:
-            for each in belongings:
-                self._create(name, each, submission)
-                own.append((each["kind"], each["metadata"]["name"]))
-            made = self._create_job(name, job, submission)
+            for each in requests:
+                made.append(self._create(each, submission))
         except UserError:  # after any other error the job may be there
-            for kind, belonging in own:
-                self._belongings.delete(kind, belonging)
+            if made:
+                self._delete("--filename=-", stdin=documents(made))
             raise
-        for kind, belonging in own:
-            self._tie(kind, belonging, made)
+        *owned, job = made
+        name: str = job["metadata"]["name"]
+        owner = {key: job[key] for key in ("apiVersion", "kind")}
+        owner |= {key: job["metadata"][key] for key in ("name", "uid")}
+        patch = json.dumps({"metadata": {"ownerReferences": [owner]}})
+        try:
+            how = ("--type=merge", f"--patch={patch}")
+            self._kubectl.run("patch", *how, "--filename=-", stdin=documents(owned))
+        except (RefusedError, RunError) as error:
+            raise RunError(
+                f"{name} is submitted, but not tied to what belongs to it: {error}; "
+                f"`python -m cloud.submit cancel {name} …` deletes all of it"
+            ) from None
         return name
 
     def status(self, job: str) -> JobStatus:
         """What the cluster says of a job."""
-        return self._kind.status(self._get(job))
+        return self._kind.status(self.describe(job))
 
-    def describe(self, job: str) -> Request:
-        """The whole object, without who set which field."""
-        found = self._get(job)
-        found["metadata"].pop("managedFields", None)
-        return found
+    def describe(self, job: str) -> Json:
+        """The whole object."""
+        found = self._kubectl.get(self._kind.resource, job, "--ignore-not-found")
+        if not found:
+            raise self._no_such(job)
+        return found[0]
 
     def list(self) -> Sequence[JobStatus]:
         """The jobs that were submitted by this program, the newest first."""
-        selector = ",".join(f"{key}={value}" for key, value in MANAGED_BY.items())
-        found = self._cluster.call(
-            f"list {self._kind.plural}",
-            lambda limit: self._cluster.custom_objects.list_namespaced_custom_object(
-                *self._place, label_selector=selector, _request_timeout=limit
-            ),
-        )
-        jobs = [self._kind.status(each) for each in found["items"]]
-        return sorted(jobs, key=lambda job: job.created, reverse=True)
+        found = self._kubectl.list(self._kind.resource, MANAGED_BY)
+        return sorted(map(self._kind.status, found), key=lambda job: job.created, reverse=True)
 
     def cancel(self, job: str) -> None:
-        """Deletes the job, and with it what belongs to it; the pods get their grace."""
+        """Deletes the job and what belongs to it; the pods get their grace."""
+        # Kubernetes deletes it with the job, unless the program that made it was interrupted.
+        deleted = self._delete(f"{self._kind.resource}/{job}", f"networkpolicies/{job}")
         try:
-            self._cluster.call(
-                f"delete {self._kind.name} {job}",
-                lambda limit: self._cluster.custom_objects.delete_namespaced_custom_object(
-                    *self._place, job, propagation_policy="Background", _request_timeout=limit
-                ),
-            )
-            was_there = True
+            deleted += self._delete(f"configmaps/{config_map_name(job)}")
         except RefusedError as error:
-            if error.status != 404:
+            if error.reason != "Forbidden":  # without a right to ConfigMaps there is none
                 raise
-            was_there = False
-        # Kubernetes deletes them too, unless the program that made them was interrupted.
-        left = [self._belongings.delete(*each) for each in self._belongings.names(job)]
-        if not was_there and not any(left):
+        if not deleted:
             raise self._no_such(job)
 
     def new_lines(self, job: str) -> Iterable[tuple[str, str]]:
         """Task and text of the lines that the job's pods have written since the last call."""
-        found = self._cluster.call(
-            f"list the pods of {job}",
-            lambda limit: self._cluster.core.list_namespaced_pod(
-                self._namespace,
-                label_selector=f"{self._kind.name_label}={job}",
-                _request_timeout=limit,
-            ),
-        )
-        return self._logs.new_lines(self._cluster.plain(found)["items"])
+        return self._logs.new_lines(job)
 
-    def _own(self, manifest: Request, submission: str) -> dict[str, Any]:
-        """A manifest that says where it goes and which submission it is of."""
+    def _create(self, manifest: Request, submission: str) -> Json:
         assert isinstance(manifest, dict)
-        own = {"namespace": self._namespace, "annotations": {_SUBMISSION: submission}}
-        return {**manifest, "metadata": {**manifest["metadata"], **own}}
-
-    def _create(self, job: str, manifest: dict[str, Any], submission: str) -> None:
+        own = {**manifest["metadata"], "annotations": {_SUBMISSION: submission}}
+        document = json.dumps({**manifest, "metadata": own})
         try:
-            self._belongings.create(manifest)
+            text = self._kubectl.run("create", "--filename=-", "--output=json", stdin=document)
         except RefusedError as error:
-            if error.status != 409:
-                raise
-            found = self._belongings.read(manifest["kind"], manifest["metadata"]["name"])
-            self._check_own(job, found, submission)
-
-    def _create_job(self, name: str, job: dict[str, Any], submission: str) -> dict[str, Any]:
-        try:
-            made: dict[str, Any] = self._cluster.call(
-                f"create the {self._kind.name} {name}",
-                lambda limit: self._cluster.custom_objects.create_namespaced_custom_object(
-                    *self._place, job, _request_timeout=limit
-                ),
-            )
-        except RefusedError as error:
-            if error.status == 404:
+            if _NOT_INSTALLED.search(str(error)):
                 raise UserError(f"{error}; {self._kind.install} in the cluster") from None
-            if error.status != 409:
+            if error.reason != "AlreadyExists":
                 raise
-            made = self._get(name)
-            self._check_own(name, made, submission)
+            [found] = self._kubectl.get("--filename=-", stdin=document)
+            # A repeated command finds what the one before has made.
+            if (found["metadata"].get("annotations") or {}).get(_SUBMISSION) == submission:
+                return found
+            name = own["name"]
+            raise UserError(
+                f"there is a {manifest['kind']} {name} in {self._kubectl.place} already; give "
+                f"another --name, or end it with `python -m cloud.submit cancel {name} …`"
+            ) from None
+        made: Json = json.loads(text)
         return made
 
-    def _check_own(self, name: str, found: dict[str, Any], submission: str) -> None:
-        """Refuses what is there already, unless a repeated request of this submission made it."""
-        annotations = found["metadata"].get("annotations") or {}
-        if annotations.get(_SUBMISSION) != submission:
-            raise UserError(
-                f"there is a {found.get('kind', 'job')} {name} in namespace {self._namespace} "
-                f"already; give another --name, or end it with `python -m cloud.submit cancel "
-                f"{name} …`"
-            )
-
-    def _tie(self, kind: str, name: str, job: dict[str, Any]) -> None:
-        owner = {key: job[key] for key in ("apiVersion", "kind")}
-        owner |= {key: job["metadata"][key] for key in ("name", "uid")}
-        try:
-            self._belongings.tie(kind, name, owner)
-        except (RefusedError, RunError) as error:
-            raise RunError(
-                f"{owner['name']} is submitted, but {error}; `python -m cloud.submit cancel "
-                f"{owner['name']} …` deletes all of it"
-            ) from None
-
-    def _get(self, job: str) -> dict[str, Any]:
-        try:
-            found: dict[str, Any] = self._cluster.call(
-                f"read {self._kind.name} {job}",
-                lambda limit: self._cluster.custom_objects.get_namespaced_custom_object(
-                    *self._place, job, _request_timeout=limit
-                ),
-            )
-        except RefusedError as error:
-            if error.status == 404:
-                raise self._no_such(job) from None
-            raise
-        return found
+    def _delete(self, *what: str, stdin: str | None = None) -> str:
+        """The names of what was deleted."""
+        flags = ("--ignore-not-found", "--wait=false", "--output=name")
+        return self._kubectl.run("delete", *flags, *what, stdin=stdin)
 
     def _no_such(self, job: str) -> UserError:
         return UserError(
-            f"there is no {self._kind.name} {job} in namespace {self._namespace}; "
+            f"there is no {self._kind.name} {job} in {self._kubectl.place}; "
             f"`python -m cloud.submit list --target={self._kind.name} …` shows what there is"
         )
 
-    def _read_log(self, pod: str, **options: Any) -> str:
-        """A pod's log, empty if the pod has gone or its container has not begun."""
+
+class _PodLogs:
+    """Reads each line of each container once, also of containers that were restarted."""
+
+    def __init__(self, kind: KubernetesKind, kubectl: Kubectl):
+        self._kind = kind
+        self._kubectl = kubectl
+        self._read_at: float | None = None
+        self._restarts: dict[str, int] = {}  # by pod's uid
+        self._seen: set[tuple[str, ...]] = set()  # lines that the next look may find again
+
+    def new_lines(self, job: str) -> Iterator[tuple[str, str]]:
+        of_job = {self._kind.name_label: job}
+        pods = self._kubectl.list("pods", of_job)
+        if not pods:
+            return
+        now, since = time.monotonic(), ["--tail=-1"]
+        if self._read_at is not None:
+            since.append(f"--since={math.ceil(now - self._read_at) + _OVERLAP_SECONDS}s")
+        text = self._read(selected(of_job), "--ignore-errors", *since)
+        errors = re.findall("^error: (.*)", text, re.MULTILINE)
+        for error in errors:
+            if "forbidden" in error:
+                raise RefusedError(error, "Forbidden")
+        lines = _parsed(text)
+        # A container that waits to be restarted still has the lines of the one before.
+        known = {*lines, *self._seen}
+        before = [_parsed(self._last_words(pod, since)) for pod in pods]
+        tasks = {x["metadata"]["name"]: self._kind.task(x["metadata"]["labels"]) for x in pods}
+        # Pods that are younger than their list are for the next look.
+        lines = [x for each in before for x in each if x not in known] + lines
+        lines = [x for x in lines if x[0] in tasks]
+        for name, _, line in (x for x in lines if x not in self._seen):
+            plain, labels = _plain(line)
+            yield teller(tasks[name], labels), plain
+        # A pod that could not be read keeps its lines for the next look.
+        is_whole = all(_NOT_STARTED.search(error) for error in errors)
+        self._read_at = now if is_whole else self._read_at
+        self._seen = {*lines, *(() if is_whole else self._seen)}
+
+    def _last_words(self, pod: Json, since: Sequence[str]) -> str:
+        """What a container has written that was restarted since the last look."""
+        states = (pod.get("status") or {}).get("containerStatuses") or []
+        restarts = next((x.get("restartCount", 0) for x in states if x["name"] == CONTAINER), 0)
+        uid = pod["metadata"]["uid"]
+        known, self._restarts[uid] = self._restarts.get(uid, 0), restarts
+        if restarts <= known:
+            return ""
         try:
-            answer = self._cluster.call(
-                f"read the log of pod {pod}",
-                lambda limit: self._cluster.core.read_namespaced_pod_log(
-                    pod,
-                    self._namespace,
-                    _request_timeout=limit,
-                    _preload_content=False,  # the client would take some lines for JSON
-                    **options,
-                ),
-            )
-        except RefusedError as error:
-            if error.status in (400, 404):
-                return ""
-            raise
-        return str(answer.data.decode("utf-8", "backslashreplace"))
+            return self._read(pod["metadata"]["name"], "--previous", *since)
+        except RefusedError:  # the pod has gone, or its node has dropped them
+            return ""
+
+    def _read(self, *arguments: str) -> str:
+        flags = (f"--container={CONTAINER}", "--prefix", "--timestamps")
+        return self._kubectl.run("logs", *flags, *arguments)
+
+
+def _parsed(text: str) -> list[tuple[str, ...]]:
+    """Pod, time and text of each line."""
+    return [match.groups() for match in map(_LINE.fullmatch, text.split("\n")) if match]
+
+
+def _plain(line: str) -> tuple[str, Json]:
+    """What a line says that may be an object of JSON, as tasks write them here, and its labels."""
+    if not line.startswith("{"):
+        return line, {}
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        return line, {}
+    labels = fields.get(LABELS)
+    return said(fields) or line, labels if isinstance(labels, dict) else {}

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from cloud import chief_worker
-from cloud.job_spec import JobSpec
+from cloud import job_spec
+from cloud.job_spec import JobSpec, Role
 from cloud.local.target import define_flags, from_flags
-from cloud.role import Role
 from tfps.errors import RunError, UserError
 
 _NAME = "local"
@@ -48,9 +47,6 @@ _define_flags()
 def main(argv: Sequence[str]) -> int:
     """Runs a local cluster.
 
-    Args:
-        argv: Program name, flags, `--`, and the arguments of every task.
-
     Returns:
         The exit code: the chief's, or 2 for a mistake of the user, or 3 for a run that failed.
     """
@@ -61,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
             return 0
         if own:
             raise UserError(f"unexpected argument {own[0]!r}: put the tasks' arguments after --")
-        target, spec = from_flags(_FLAGS), chief_worker.with_default(_spec(args), False)
+        target, spec = from_flags(_FLAGS), job_spec.with_default(_spec(args), False)
         return target.plan(spec) if _FLAGS.dry_run else target.submit(spec)
     except (UserError, RunError) as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - an entry point's message
@@ -84,7 +80,7 @@ def _spec(args: Sequence[str]) -> JobSpec:
     workers, ps = _FLAGS.workers, _FLAGS.ps
     if not workers:
         mend = (
-            f"for one process without a cluster run `python -m {_FLAGS.module} --mode=local`"
+            f"for one process without a cluster run `python -m {_FLAGS.module} --mode.name=local`"
             if not ps
             else "a cluster needs a worker: give --workers=1 or more"
         )

@@ -1,19 +1,49 @@
 """Faults to inject into a local cluster, as a person writes them."""
 
+import contextlib
 import dataclasses
+import functools
+import json
+import os
+import pathlib
 import random
 import re
 import signal
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 
+from cloud.local.process import Events, Process
+from tfps.cluster.spec import TF_CONFIG
 from tfps.errors import UserError
 from tfps.job_dir.task_name import TaskName
 
+_SESSION = re.compile(r".*\) \S \d+ \d+ (\d+) ", re.DOTALL)  # in /proc/PID/stat
 _KINDS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM}
 _FAULT = re.compile(
     r"(?P<kind>\w+):(?P<job>\w+)(:(?P<index>\d+|\*))?@(?P<at>[\d.]+)s(-(?P<until>[\d.]+)s)?"
     r"(\+(?P<hold>[\d.]+)s)?"
 )
+_PROGRESS = re.compile(rb"epoch (\d+)/\d+: ([\d,]+) of [\d,]+ records")
+
+
+def find(session: int, worker: TaskName) -> int | None:
+    """Its process id; None where it does not run."""
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError, KeyError):  # it has ended, or is no task
+            match = _SESSION.match((process / "stat").read_text())
+            if match and int(match[1]) == session and _chief_worker_task(process) == worker:
+                return int(process.name)
+    return None
+
+
+def _chief_worker_task(process: pathlib.Path) -> TaskName | None:
+    """Which task a process was started as."""
+    start = f"{TF_CONFIG}=".encode()
+    for variable in (process / "environ").read_bytes().split(b"\0"):
+        if variable.startswith(start):
+            task = json.loads(variable.removeprefix(start))["task"]
+            return TaskName(task["type"], task["index"])
+    return None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,8 +51,6 @@ class Fault:
     """A signal to a task at a time.
 
     Attributes:
-        kind: kill, stop or term.
-        task: Which.
         at: Seconds after the start of the cluster.
         hold: For stop, seconds until SIGCONT; None leaves it stopped.
     """
@@ -49,14 +77,6 @@ def parse(text: str, tasks: Mapping[str, int], seed: int) -> list[Fault]:
         text: Faults with commas between: kind, job, index (`*` draws one; may be left out for a
             chief), time after the start (or two, between which one is drawn), and for a stop how
             long it lasts.
-        tasks: Number of tasks by job.
-        seed: Of what is drawn.
-
-    Returns:
-        The faults in the order of their times.
-
-    Raises:
-        UserError: If one cannot be read, or names a task that there is not.
     """
     draw = random.Random(seed)  # noqa: S311 - no secrets
     return sorted(
@@ -104,3 +124,77 @@ def _time(text: str, seconds: str) -> float:
         return float(seconds)
     except ValueError:
         raise UserError(f"--chaos: {text!r}: {seconds!r} is no number of seconds") from None
+
+
+class FaultInjector:
+    """Sends the signals at their times, and reads from the chief's lines when training went on.
+
+    Two lines of progress that differ, of one chief, say that a batch was trained between them.
+    """
+
+    def __init__(self, faults: Sequence[Fault], say: Callable[[str], None]):
+        self._faults = faults
+        self._say = say
+        self._began = time.monotonic()
+        self._injected: list[tuple[Fault, float]] = []
+        self._trained: dict[int, float] = {}  # by index in `_injected`, when the next batch was
+        self._last: tuple[bytes, bytes] | None = None
+        self._rest = b""
+
+    def begin(self, events: Events, running: Mapping[str, Process]) -> None:
+        """The cluster starts now."""
+        self._began = time.monotonic()
+        for fault in self._faults:
+            events.after(fault.at, functools.partial(self._inject, fault, events, running))
+
+    def read(self, data: bytes) -> None:
+        """Takes output of the chief, cut anywhere."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            if not (match := _PROGRESS.search(line)):
+                continue
+            seen = (match[1], match[2])
+            if self._last not in (None, seen):
+                for index in range(len(self._injected)):
+                    self._trained.setdefault(index, self._seconds())
+            self._last = seen
+
+    def report(self) -> None:
+        """Says of each fault when it was and how long it took until the next trained batch."""
+        for index, (fault, at) in enumerate(self._injected):
+            trained = self._trained.get(index)
+            after = "none was" if trained is None else f"{trained - at:.1f} s later"
+            self._say(f"chaos: {fault} at {at:.1f} s; next batch trained: {after}")
+
+    def _inject(self, fault: Fault, events: Events, running: Mapping[str, Process]) -> None:
+        send = _sender(fault, running)
+        if send is None:
+            self._say(f"chaos: {fault}: it does not run at {self._seconds():.1f} s")
+            return
+        self._say(f"chaos: {fault}")
+        self._injected.append((fault, self._seconds()))
+        if fault.task.job == "chief":  # its next lines may begin anywhere
+            self._last = None
+        send(fault.signal)
+        if fault.hold is not None:
+            events.after(fault.hold, lambda: send(signal.SIGCONT))
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._began
+
+
+def _sender(
+    fault: Fault, running: Mapping[str, Process]
+) -> Callable[[signal.Signals], None] | None:
+    """What sends signals to the task of a fault; None where it does not run."""
+    process, chief = running.get(fault.task.label), running.get("chief")
+    if process is not None:
+        return process.send
+    # Of all tasks only the worker beside the chief is not the launcher's own.
+    found = find(chief.pid, fault.task) if chief else None
+    return None if found is None else functools.partial(_send, found)
+
+
+def _send(process: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has ended since
+        os.kill(process, number)

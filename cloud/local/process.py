@@ -1,12 +1,17 @@
 """One running process of a task, which cannot outlive its launcher."""
 
 import ctypes
+import heapq
+import itertools
 import os
+import selectors
 import signal
+import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 
 from cloud.local.command import Command
 from tfps.errors import RunError, UserError
@@ -16,6 +21,66 @@ _TAIL_BYTES = 8192
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+class Events:
+    """Calls back when a file descriptor has data, a signal has come or a time is reached.
+
+    A context manager for the main thread; it puts the former signal handlers back.
+    """
+
+    def __init__(self, signals: Iterable[signal.Signals], on_signal: Callable[[int], None]):
+        self._on_signal = on_signal
+        self._selector = selectors.DefaultSelector()
+        self._order = itertools.count()
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._wake, self._waker = socket.socketpair()
+        for end in (self._wake, self._waker):
+            end.setblocking(False)
+        self._selector.register(self._wake, selectors.EVENT_READ, self._read_signals)
+        self._former_fd = signal.set_wakeup_fd(self._waker.fileno())
+        self._former = {number: signal.signal(number, _noted) for number in signals}
+
+    def watch(self, descriptor: int, on_data: Callable[[], None]) -> None:
+        """Calls `on_data` whenever `descriptor` can be read."""
+        self._selector.register(descriptor, selectors.EVENT_READ, on_data)
+
+    def forget(self, descriptor: int) -> None:
+        """Stops watching `descriptor`, if it is watched."""
+        if descriptor in self._selector.get_map():
+            self._selector.unregister(descriptor)
+
+    def after(self, seconds: float, action: Callable[[], None]) -> None:
+        """Calls `action` once, `seconds` from now."""
+        heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._order), action))
+
+    def wait(self) -> None:
+        """Waits for the next event and makes the calls that are due."""
+        timeout = max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
+        for key, _ in self._selector.select(timeout):
+            if self._selector.get_map().get(key.fd) is key:  # not forgotten by a call before it
+                key.data()
+        while self._timers and self._timers[0][0] <= time.monotonic():
+            heapq.heappop(self._timers)[2]()
+
+    def __enter__(self) -> "Events":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._former.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._former_fd)
+        self._selector.close()
+        self._wake.close()
+        self._waker.close()
+
+    def _read_signals(self) -> None:
+        for number in self._wake.recv(4096):
+            self._on_signal(number)
+
+
+def _noted(number: int, frame: object) -> None:
+    """Python's half of a handler; the signal is read from the wakeup descriptor."""
+
+
 class Process:
     """A started command, in its own session, its stdout and stderr in one pipe.
 
@@ -23,7 +88,6 @@ class Process:
     process itself started and left behind in its group is killed when it ends.
 
     Attributes:
-        command: What was started.
         output: File descriptor of the pipe's reading end; it does not block.
         log_start: Size in bytes of the task's log file before the start.
     """
@@ -33,10 +97,6 @@ class Process:
 
         Must be called in the main thread: Linux ties the death signal to the *thread* that started
         the child, so a child started in a passing thread would be killed when that thread ends.
-
-        Raises:
-            UserError: If the system is not Linux.
-            RunError: If the process cannot be started.
         """
         check_system()
         if threading.current_thread() is not threading.main_thread():
@@ -114,11 +174,7 @@ class Process:
 
 
 def check_system() -> None:
-    """Refuses a system that cannot promise to end the tasks with the launcher.
-
-    Raises:
-        UserError: If the system is not Linux.
-    """
+    """Refuses a system that cannot promise to end the tasks with the launcher."""
     if sys.platform != "linux":
         raise UserError(
             f"the local launcher needs Linux, not {sys.platform}: only there the kernel ends the "

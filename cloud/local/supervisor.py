@@ -6,10 +6,8 @@ import signal
 from collections.abc import Sequence
 
 from cloud.local.command import Command
-from cloud.local.events import Events
-from cloud.local.fault_injector import FaultInjector
-from cloud.local.faults import Fault
-from cloud.local.process import Process
+from cloud.local.faults import Fault, FaultInjector
+from cloud.local.process import Events, Process
 from cloud.local.task_output import TaskOutput
 from tfps.errors import EXIT_RUN, EXIT_USER
 
@@ -24,11 +22,8 @@ class Limits:
     """How long to wait, how often to try.
 
     Attributes:
-        grace_seconds: Time for the chief between the signal passed on to it and SIGTERM.
-        max_restarts: How often each task is restarted.
         backoff_seconds: Wait before a task's first restart; it doubles with every further one, up
             to eight times as long.
-        end_seconds: Time between SIGTERM and SIGKILL.
         timeout_seconds: Time for the whole run, after which it is ended; None for no limit.
     """
 
@@ -50,15 +45,6 @@ class Supervisor:
         faults: Sequence[Fault] = (),
         others: int = 0,
     ):
-        """Supervises the tasks of one cluster.
-
-        Args:
-            commands: The tasks; exactly one is the chief.
-            limits: How long to wait, how often to try.
-            relay: Where their output and the supervisor's lines go.
-            faults: What to do to them.
-            others: Workers that are started by another: that beside the chief.
-        """
         self._commands = commands
         self._limits = limits
         self._relay = relay
@@ -79,9 +65,6 @@ class Supervisor:
         Returns:
             The chief's exit code, 128 + n when it died by signal n too often; or `EXIT_USER` or
             `EXIT_RUN` when the launcher had to end the run.
-
-        Raises:
-            RunError: If a task cannot be started; those that run are killed.
         """
         with Events((*_stop_signals(), signal.SIGCHLD), self._on_signal) as self._events:
             try:

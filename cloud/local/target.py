@@ -14,10 +14,9 @@ from collections.abc import Sequence
 from absl import flags
 
 from cloud.job_spec import JobSpec
-from cloud.local import gpus, supervisor
-from cloud.local.command import commands
+from cloud.local import command, supervisor
+from cloud.local.command import Ports, commands
 from cloud.local.faults import parse
-from cloud.local.ports import Ports
 from cloud.local.process import check_system
 from cloud.local.task_output import TaskOutput
 from cloud.target import Request, Target
@@ -35,11 +34,7 @@ _OF_MACHINES = ("image", "package", "service_account", "network", "labels", "spo
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of this target.
-
-    Args:
-        values: Where to.
-    """
+    """Defines the flags of this target."""
     flags.DEFINE_integer(
         "grace_seconds",
         30,
@@ -102,10 +97,9 @@ class LocalTarget(Target):
 
         Args:
             grace_seconds: Time for the chief to end after Ctrl-C or SIGTERM.
-            log_dir: Directory of the tasks' logs; None for JOB_DIR/logs, or for a temporary one
-                if the job_dir is not on this machine.
+            log_dir: Directory of the tasks' logs; None for JOB_DIR/logs, or for a temporary one if
+                the job_dir is not on this machine.
             faults: Faults to inject, as `faults.parse` reads them.
-            faults_seed: Seed of what they leave open.
             gpus_per_worker: GPUs that each worker has for itself; 0 for all of them to share all.
         """
         self._grace_seconds = grace_seconds
@@ -120,7 +114,7 @@ class LocalTarget(Target):
         ports = range(_RENDERED_PORT, _RENDERED_PORT + spec.tasks + spec.chief_works)
         log_dir = self._log_dir(spec) or pathlib.Path(tempfile.gettempdir())
         tasks = _cluster(spec, ports)
-        owned = gpus.owned(tasks, self._gpus_per_worker, os.environ)
+        owned = command.owned(tasks, self._gpus_per_worker, os.environ)
         planned = commands(tasks, _told_port(spec, ports), log_dir, {}, None, owned)
         return tuple(
             {"task": each.name, "command": list(each.argv), "environment": dict(each.environ)}
@@ -149,7 +143,7 @@ class LocalTarget(Target):
             for text in (_roles(tasks), f"logs: {log_dir}", *_unused(spec), _NOTICE):
                 relay.line(supervisor.NAME, text)
             told = _told_port(spec, ports.numbers)
-            owned = gpus.owned(tasks, self._gpus_per_worker, os.environ)
+            owned = command.owned(tasks, self._gpus_per_worker, os.environ)
             environ = _environ(is_terminal)
             planned = commands(tasks, told, log_dir, environ, progress, owned)
             beside = int(spec.chief_works)

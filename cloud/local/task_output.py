@@ -6,8 +6,8 @@ import select
 import unicodedata
 from collections.abc import Sequence
 
-from tfps.live_view.block import LiveBlock
 from tfps.live_view.status import RunStatus, parse
+from tfps.live_view.view import LiveBlock
 
 _COLOURS = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
 _ESCAPE = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|.)?")
@@ -33,7 +33,6 @@ class TaskOutput:
         Args:
             descriptor: Where to; UTF-8 is written.
             is_terminal: Whether the output is a terminal, which shows the status.
-            has_colour: Whether the names are coloured.
         """
         self.is_broken = False
         self._descriptor = descriptor
@@ -49,7 +48,6 @@ class TaskOutput:
         """Takes output of a task and prints its whole lines.
 
         Args:
-            name: The task.
             data: The next bytes, cut anywhere.
         """
         parts = re.split(rb"([\r\n])", self._pending.pop(name, b"") + data)
@@ -74,21 +72,11 @@ class TaskOutput:
             self.hide()
 
     def line(self, name: str, text: str) -> None:
-        """Prints one line.
-
-        Args:
-            name: Whose line it is.
-            text: The line, without its end.
-        """
+        """Prints one line."""
         self._write(self._block.below(f"{self._prefix(name)}{text}\n"))
 
     def show(self, name: str, status: RunStatus) -> None:
-        """Shows how far a run is: below the lines of a terminal, as a line elsewhere.
-
-        Args:
-            name: The task that tells it.
-            status: How far it is.
-        """
+        """Shows how far a run is: below the lines of a terminal, as a line elsewhere."""
         if self._is_terminal:
             from tfps.live_view import view  # loaded here: most outputs are no terminals
 

@@ -21,9 +21,6 @@ class Placement:
     others begin at the second node, and at the port after its own.
 
     Attributes:
-        hosts: The nodes' names, in the order of `scontrol show hostnames`.
-        tasks: Number of tasks by job: chief, worker, ps, evaluator.
-        first_port: Of the chief; the others' follow.
         chief_works: Whether a worker runs beside the chief, which counts as no task here.
     """
 
@@ -38,9 +35,6 @@ class Placement:
 
         Args:
             environ: The environment variables, for example `os.environ`.
-
-        Raises:
-            UserError: If a variable is missing.
         """
         for name in (HOSTS, TASKS, FIRST_PORT):
             if not environ.get(name):
@@ -75,11 +69,7 @@ class Placement:
         )
 
     def most_on_a_node(self, needs: Mapping[str, int]) -> int:
-        """The greatest sum of what one node's tasks need.
-
-        Args:
-            needs: Of each task, by job.
-        """
+        """The greatest sum of what one node's tasks need."""
         sums = dict.fromkeys(self.hosts, 0)
         for job, need in needs.items():
             for node in self.nodes(job):

@@ -5,9 +5,7 @@ import math
 import shlex
 from collections.abc import Iterator
 
-from cloud.grace import grace_seconds
-from cloud.job_spec import JobSpec
-from cloud.role import Role
+from cloud.job_spec import JobSpec, Role, grace_seconds
 from cloud.slurm import placement, task
 from cloud.slurm.placement import Placement
 from cloud.slurm.sender import MARK
@@ -88,7 +86,6 @@ class Allocation:
         qos: Quality of service; empty for the default.
         first_port: The first of as many ports as there are tasks; 0 to choose it by the job's
             number, since jobs share nodes where a partition has OverSubscribe=FORCE.
-        python: The interpreter, the same on all nodes.
     """
 
     nodes: int = 0
@@ -104,16 +101,6 @@ def script(spec: JobSpec, allocation: Allocation) -> str:
 
     Nodes are exclusive: whoever reaches a task's port can run code there, and no other job then
     takes a port. All tasks of a node share its processors; GPUs are given to tasks.
-
-    Args:
-        spec: The job.
-        allocation: What else to ask for.
-
-    Returns:
-        A bash script for sbatch.
-
-    Raises:
-        UserError: If Slurm cannot run such a job.
     """
     _check(spec)
     tasks = {job: spec.replicas(job) for job in JOBS}
@@ -165,11 +152,7 @@ def _check(spec: JobSpec) -> None:
 
 
 def _directive(option: str) -> str:
-    """An option of sbatch as a line of the script.
-
-    Raises:
-        UserError: If it would be more than a line: bash runs the next one.
-    """
+    """An option of sbatch as a line of the script."""
     name, equals, value = option.partition("=")
     if not value.isprintable():
         raise UserError(

@@ -6,8 +6,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from cloud.job_status import JobStatus
-from cloud.target import Request
+from cloud.target import JobStatus, Request
 from tfps.errors import RunError, UserError
 
 MARK = "managed-by=tfps"  # in the comment of each job
@@ -31,15 +30,7 @@ _LOG = re.compile(r"(?:-(?P<role>[a-z]+)-(?P<index>\d+))?\.log")  # after name a
 
 
 class _QueuedJob(NamedTuple):
-    """A line of `squeue`, printed as `_QUEUE_FORMAT` says; the comment alone may hold any sign.
-
-    Attributes:
-        number: Of the job.
-        state: Such as RUNNING.
-        created: When it was submitted.
-        name: As its script says.
-        comment: As its script says.
-    """
+    """A line of `squeue`, printed as `_QUEUE_FORMAT` says; the comment alone may hold any sign."""
 
     number: str
     state: str

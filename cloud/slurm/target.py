@@ -2,20 +2,15 @@
 
 from absl import flags
 
-from cloud.follower import Patience
 from cloud.job_spec import JobSpec
-from cloud.remote_target import RemoteTarget
+from cloud.remote_target import Patience, RemoteTarget
 from cloud.slurm.script import Allocation, script
 from cloud.slurm.sender import SlurmSender
 from cloud.target import Request
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of this target.
-
-    Args:
-        values: Where to.
-    """
+    """Defines the flags of this target."""
 
     def integer(name: str, default: int, least: int, text: str) -> None:
         flags.DEFINE_integer(name, default, f"Slurm: {text}", lower_bound=least, flag_values=values)
@@ -51,12 +46,6 @@ class SlurmTarget(RemoteTarget):
     name = "slurm"
 
     def __init__(self, allocation: Allocation, patience: Patience):
-        """Describes what to ask for.
-
-        Args:
-            allocation: Beside what the job itself says.
-            patience: How long to follow a job, and how often to look.
-        """
         super().__init__(patience)
         self._allocation = allocation
 

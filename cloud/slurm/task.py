@@ -29,15 +29,8 @@ _LONGEST_WAIT = 8  # seconds before a task is started again
 def tf_config(environ: Mapping[str, str], job: str) -> str | None:
     """TF_CONFIG of the task that srun has started here.
 
-    Args:
-        environ: The environment variables, with those of Slurm and of the batch script.
-        job: chief, worker, ps or evaluator.
-
     Returns:
         None for a job without cluster.
-
-    Raises:
-        UserError: If srun did not start the task where the others look for it.
     """
     placement = Placement.of(environ)
     cluster = placement.cluster()
@@ -56,9 +49,6 @@ def tf_config(environ: Mapping[str, str], job: str) -> str | None:
 
 def main(argv: Sequence[str]) -> int:
     """Runs one task, or says where tasks run.
-
-    Args:
-        argv: Program name, verb and what belongs to it.
 
     Returns:
         The task's exit code, 128 + n if a signal ended it.

@@ -1,6 +1,12 @@
 """What TensorFlow Serving is told of models, in protocol buffers' text."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Self
+
+from cloud import command_line
+from cloud.deployment.served_model import ServedModel
+from tfps.errors import UserError
 
 SPECIFIC, LATEST, ALL = POLICIES = ("specific", "latest", "all")
 METRICS_PATH = "/monitoring/prometheus/metrics"
@@ -17,14 +23,7 @@ def models_config(
     """Says which model is served, and which of its versions: a `ModelServerConfig`.
 
     Args:
-        name: The model's name in addresses.
-        base: Directory of its versions, as the server sees it.
         policy: specific, for `versions`; latest, for the newest as soon as it is there; or all.
-        versions: Numbers of versions, for specific alone.
-        labels: Versions by further names.
-
-    Returns:
-        The content of the file that --model_config_file names.
     """
     chosen = [f"        versions: {version}" for version in versions]
     lines = [
@@ -43,11 +42,7 @@ def models_config(
 
 
 def monitoring_config() -> str:
-    """Lets Prometheus ask at `METRICS_PATH`: a `MonitoringConfig`.
-
-    Returns:
-        The content of the file that --monitoring_config_file names.
-    """
+    """Lets Prometheus ask at `METRICS_PATH`: a `MonitoringConfig`."""
     return f"prometheus_config {{\n  enable: true\n  path: {_quoted(METRICS_PATH)}\n}}\n"
 
 
@@ -56,9 +51,6 @@ def batching_parameters(size: int) -> str:
 
     Args:
         size: Most records of a batch; a request of more is cut into several.
-
-    Returns:
-        The content of the file that --batching_parameters_file names.
     """
     return (
         f"max_batch_size {{ value: {size} }}\n"
@@ -75,3 +67,46 @@ def _quoted(text: str) -> str:
         for byte in text.encode("utf-8", "surrogateescape")
     )
     return f'"{"".join(plain)}"'
+
+
+@dataclasses.dataclass(frozen=True)
+class ServedVersions:
+    """A policy, and names for some versions."""
+
+    policy: str
+    labels: Mapping[str, int]
+
+    @classmethod
+    def parse(cls, policy: str, labels: Sequence[str]) -> Self:
+        """Reads the flags."""
+        pairs = command_line.pairs("--version_label", labels)
+        found = {
+            label: command_line.positive(f"--version_label={label}", text)
+            for label, text in pairs.items()
+        }
+        return cls(policy, found)
+
+    def numbers(self, model: ServedModel) -> tuple[int, ...]:
+        """Numbers of the versions that a server has now, in their order."""
+        held = {
+            SPECIFIC: {model.version, *self.labels.values()},
+            LATEST: {max(model.versions)},
+            ALL: set(model.versions),
+        }[self.policy]
+        if model.version not in held:
+            raise UserError(
+                f"--version={model.version}: with --version_policy=latest version "
+                f"{max(model.versions)} is served; give --version_policy=specific"
+            )
+        for label, version in self.labels.items():
+            if version not in model.versions:
+                there = ", ".join(map(str, model.versions))
+                raise UserError(
+                    f"--version_label={label}={version}: {model.base} has the versions {there}"
+                )
+            if version not in held:
+                raise UserError(
+                    f"--version_label={label}={version}: with --version_policy=latest only version "
+                    f"{max(model.versions)} is served; give --version_policy=specific"
+                )
+        return tuple(sorted(held))

@@ -4,28 +4,44 @@ import dataclasses
 import ipaddress
 import os
 import pathlib
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 
 from absl import flags
 
-from cloud.deployment import checks, example_request
-from cloud.deployment.deployment import Deployment
-from cloud.deployment.server_settings import ServerSettings
+from cloud.deployment import sample_records, served_model
+from cloud.deployment.deployment import Deployment, ServerSettings
 from cloud.deployment.target import DeployTarget
 from cloud.target import Request
-from cloud.tfserving import docker_line
 from cloud.tfserving.models_config import (
     LATEST,
     POLICIES,
     SPECIFIC,
+    ServedVersions,
     batching_parameters,
     models_config,
     monitoring_config,
 )
-from cloud.tfserving.served_versions import ServedVersions
 from tfps import byte_size
 from tfps.errors import EXIT_OK, UserError
+from tfps.storage.paths import is_cloud
 
+GRPC_PORT, REST_PORT = 8500, 8501  # within the container
+SHEBANG = "#!/bin/bash\n"
+_FILES, _MODELS, _KEY = "/serving", "/models", "/credentials.json"
+POLL_SECONDS = 30  # between two looks at the files
+# What gives access to gs://: a key file or a person's login if there is one, else the machine's
+# own account, which Google's machines tell of.
+_CREDENTIALS = f"""\
+key="${{GOOGLE_APPLICATION_CREDENTIALS:-$HOME/.config/gcloud/application_default_credentials.json}}"
+credentials=()
+if [ -f "$key" ]; then
+  credentials=(
+    --mount="type=bind,\\"source=$(realpath "$key")\\",target={_KEY},readonly"
+    --env=GOOGLE_APPLICATION_CREDENTIALS={_KEY}
+  )
+fi
+"""
 _SCRIPT = "start.sh"
 _NOT_HERE = {
     "machine": "the server runs on this machine",
@@ -36,23 +52,95 @@ _NOT_HERE = {
 }
 
 
+def base_in_container(deployment: Deployment) -> str:
+    """Directory of the model's versions as the server sees it."""
+    base = deployment.model.base
+    return base if is_cloud(base) else f"{_MODELS}/{deployment.name}"
+
+
+def arguments(files: Sequence[str]) -> list[str]:
+    """Arguments of the server."""
+    flags = {
+        "model_config_file": "models.config",
+        "monitoring_config_file": "monitoring.config",
+        "batching_parameters_file": "batching.config",
+    }
+    found = [f"--{flag}={_FILES}/{name}" for flag, name in flags.items() if name in files]
+    if "batching.config" in files:
+        found.append("--enable_batching=true")
+    return [
+        *found,
+        f"--model_config_file_poll_wait_seconds={POLL_SECONDS}",
+        "--allow_version_labels_for_unavailable_models=true",
+        "--enable_model_warmup=true",
+    ]
+
+
+def script(
+    deployment: Deployment, files: Sequence[str], address: str, ports: Mapping[int, int]
+) -> str:
+    """A script that starts the container, with the files that lie beside it.
+
+    The server has no rights, and writes nothing but scratch files.
+    """
+    own = _options(deployment, address, ports)
+    lines = [*own, shlex.quote(deployment.image), *arguments(files)]
+    return (
+        SHEBANG + "# Starts TensorFlow Serving in the foreground; Ctrl-C ends it.\n"
+        "set -eu\n"
+        'here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"\n'
+        + (_CREDENTIALS if is_cloud(deployment.model.base) else "")
+        + " \\\n  ".join(["exec docker run", *lines])
+        + "\n"
+    )
+
+
+def _options(deployment: Deployment, address: str, ports: Mapping[int, int]) -> list[str]:
+    """Options of `docker run`, as the shell reads them."""
+    base = deployment.model.base
+    own = [
+        f"--name={deployment.name}",
+        "--rm",
+        '--user="$(id -u):$(id -g)"',
+        "--read-only",
+        "--tmpfs=/tmp",
+        "--cap-drop=ALL",
+        "--security-opt=no-new-privileges",
+    ]
+    if deployment.cpus:
+        own.append(f"--cpus={deployment.cpus}")
+    if deployment.memory_bytes:
+        own.append(f"--memory={deployment.memory_bytes}b")
+    own += [shlex.quote(f"--publish={address}:{outer}:{inner}") for inner, outer in ports.items()]
+    own.append(f'--mount="type=bind,\\"source=$here\\",target={_FILES},readonly"')
+    if is_cloud(base):
+        own.append('${credentials[@]+"${credentials[@]}"}')  # bash 3 takes none for unset
+    else:
+        own.append(f"--mount={shlex.quote(_mount(base, base_in_container(deployment)))}")
+    return own
+
+
+def _mount(source: str, target: str) -> str:
+    """A mount as docker reads it: fields of CSV, of which a path may need quotes."""
+    field = f"source={source}"
+    if {",", '"'} & set(field):
+        field = '"' + field.replace('"', '""') + '"'
+    return f"type=bind,{field},target={target},readonly"
+
+
 @dataclasses.dataclass(frozen=True)
 class ServingSettings:
     """What TensorFlow Serving is told beside the model.
 
     Attributes:
         output: Directory for the files; empty if they are only printed.
-        versions: Which versions are served.
-        address: Of this machine's network, where the ports are opened.
-        rest_port: For requests over HTTP.
-        grpc_port: For requests over gRPC.
     """
 
     output: str
     versions: ServedVersions
     address: str = "127.0.0.1"
-    rest_port: int = docker_line.REST_PORT
-    grpc_port: int = docker_line.GRPC_PORT
+    rest_port: int = REST_PORT
+    grpc_port: int = GRPC_PORT
 
     def __post_init__(self) -> None:
         try:
@@ -71,11 +159,7 @@ class ServingSettings:
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of this target.
-
-    Args:
-        values: Where to.
-    """
+    """Defines the flags of this target."""
     for name, text in {
         "output": "directory for its files.",
         "address": "of this machine's network, where its ports are opened (default: 127.0.0.1).",
@@ -109,14 +193,7 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def from_flags(values: flags.FlagValues) -> "ServingTarget":
-    """The target that the flags of `define_flags` describe.
-
-    Args:
-        values: Parsed flags, --version among them.
-
-    Raises:
-        UserError: If they cannot be used.
-    """
+    """The target that the flags of `define_flags` describe."""
     policy = values.version_policy or (SPECIFIC if values.version else LATEST)
     given = {
         name: values[name].value
@@ -133,11 +210,6 @@ class ServingTarget(DeployTarget):
     name = "tfserving"
 
     def __init__(self, settings: ServingSettings):
-        """Describes the server.
-
-        Args:
-            settings: What it is told beside the model.
-        """
         self._settings = settings
 
     def check(self, servers: ServerSettings, base: str) -> None:
@@ -148,7 +220,7 @@ class ServingTarget(DeployTarget):
     def render(self, deployment: Deployment) -> tuple[Request, ...]:
         """The files, each as text that begins with its name."""
         return tuple(
-            f"# {name}\n{content.removeprefix(docker_line.SHEBANG)}"
+            f"# {name}\n{content.removeprefix(SHEBANG)}"
             for name, content in self._files(deployment).items()
         )
 
@@ -172,7 +244,7 @@ class ServingTarget(DeployTarget):
         """Contents by name; the server's configuration, and what starts it."""
         self._check(deployment)
         settings, versions = self._settings, self._settings.versions
-        base = docker_line.base_in_container(deployment)
+        base = base_in_container(deployment)
         held = versions.numbers(deployment.model)
         chosen = held if versions.policy == SPECIFIC else ()
         files = {
@@ -184,10 +256,10 @@ class ServingTarget(DeployTarget):
         if deployment.max_batch_size:
             files["batching.config"] = batching_parameters(deployment.max_batch_size)
         ports = {
-            docker_line.GRPC_PORT: settings.grpc_port,
-            docker_line.REST_PORT: settings.rest_port,
+            GRPC_PORT: settings.grpc_port,
+            REST_PORT: settings.rest_port,
         }
-        return {**files, _SCRIPT: docker_line.script(deployment, list(files), settings.host, ports)}
+        return {**files, _SCRIPT: script(deployment, list(files), settings.host, ports)}
 
     def _check_output(self) -> None:
         if not self._settings.output:
@@ -211,7 +283,7 @@ class ServingTarget(DeployTarget):
         if deployment.memory_bytes:
             held = deployment.memory_bytes
             where = f"--memory={byte_size.show(held)}"
-            checks.check_memory(deployment.model, held, where, self._held(deployment))
+            served_model.check_memory(deployment.model, held, where, self._held(deployment))
 
     def _held(self, deployment: Deployment) -> int:
         """How many versions a server has at once: it takes a new one before it lets one go."""
@@ -221,13 +293,13 @@ class ServingTarget(DeployTarget):
         settings, model = self._settings, deployment.model
         script = os.path.join(settings.output, _SCRIPT)
         address = f"http://{settings.host}:{settings.rest_port}/v1/models/{deployment.name}"
-        needed = checks.memory_needed(model, self._held(deployment))
+        needed = served_model.memory_needed(model, self._held(deployment))
         lines = [
             f"wrote {', '.join(files)} to {settings.output}",
             f"it needs some {byte_size.show(needed)} of memory, while it changes versions",
             f"start it with {script}; a server that runs with these files reads them again within "
-            f"{docker_line.POLL_SECONDS} s",
-            f"ask it with {example_request.curl(model, address)}",
+            f"{POLL_SECONDS} s",
+            f"ask it with {sample_records.curl(model, address)}",
         ]
         if settings.versions.labels:
             lines.append(

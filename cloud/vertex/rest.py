@@ -23,11 +23,7 @@ _MOST_PAGES = 100
 
 
 class RefusedError(UserError):
-    """What Google does not do, however often it is asked.
-
-    Attributes:
-        status: Of HTTP.
-    """
+    """What Google does not do, however often it is asked."""
 
     def __init__(self, status: int, message: str):
         super().__init__(f"Google Cloud refuses ({status}): {message}; {_mend(status, message)}")
@@ -50,8 +46,6 @@ class Rest:
         """Uses a session of `requests`.
 
         Args:
-            session: Adds the credentials; see `connect`.
-            broken: What it raises when there is no answer.
             expired: What it raises when the credentials are not valid any more.
         """
         self._session = session
@@ -64,10 +58,6 @@ class Rest:
 
         Args:
             endpoint: `http` of this machine, which gets no credentials, or empty for Google's.
-            project: What the requests are charged to.
-
-        Raises:
-            UserError: If a package or the credentials are missing.
         """
         requests = optional_imports.load("requests", _EXTRA)
         if endpoint:
@@ -113,8 +103,6 @@ class Rest:
         """The answer to a request, and its headers.
 
         Args:
-            url: Where to.
-            body: What is asked.
             is_repeated: Whether it is repeated as others are; else the first answer counts.
         """
         answer = self._answer("POST", url, body, None, is_repeated)
@@ -127,13 +115,8 @@ class Rest:
         """Makes something, once.
 
         Args:
-            url: Where to.
-            body: What.
             find: Looks for what an earlier try may have made although it seemed to fail; called
                 before every further try.
-
-        Returns:
-            What was made.
         """
         return self._ask("POST", url, body, find)
 
@@ -147,11 +130,7 @@ class Rest:
         """Deletes what is at an address, once.
 
         Args:
-            url: The address.
             find: Looks whether an earlier try has had its effect although it seemed to fail.
-
-        Returns:
-            The answer, or what `find` has found.
         """
         return self._ask("DELETE", url, None, find)
 
@@ -160,7 +139,6 @@ class Rest:
 
         Args:
             ask: Asks for the page of a token, the first one of an empty one.
-            items: Name of the list in each page.
         """
         token = ""
         for _ in range(_MOST_PAGES):
@@ -173,13 +151,7 @@ class Rest:
     def listed(
         self, url: str, items: str, query: Mapping[str, str] | None = None
     ) -> Iterator[dict[str, Any]]:
-        """What is listed at an address, on all its pages.
-
-        Args:
-            url: The address.
-            items: Name of the list in each page.
-            query: What is asked for each page.
-        """
+        """What is listed at an address, on all its pages."""
 
         def page(token: str) -> dict[str, Any]:
             return self.get(url, {**(query or {}), **({"pageToken": token} if token else {})})
@@ -237,11 +209,7 @@ class Rest:
 
 
 def check_endpoint(endpoint: str) -> None:
-    """Refuses an address in Google's place that is not this machine's.
-
-    Raises:
-        UserError: If it is anything else.
-    """
+    """Refuses an address in Google's place that is not this machine's."""
     parts = urllib.parse.urlsplit(endpoint)
     if parts.scheme != "http" or parts.hostname not in _LOOPBACK or parts.path.strip("/"):
         raise UserError(

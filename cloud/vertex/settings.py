@@ -17,12 +17,10 @@ class VertexSettings:
     """The project, the region, and what goes with them.
 
     Attributes:
-        project: Id of the project, which is billed.
-        region: Region of the job, such as us-central1.
         staging_bucket: `gs://` directory for packages; empty if there are none.
         tensorboard: Resource name of a Tensorboard instance; empty for none.
-        kms_key: Resource name of the key that encrypts what the job leaves on Google's disks;
-            empty for Google's own.
+        kms_key: Resource name of the key that encrypts what the job leaves on Google's disks; empty
+            for Google's own.
         flex_start: Whether to wait in the queue of the Dynamic Workload Scheduler.
     """
 

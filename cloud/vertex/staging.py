@@ -3,7 +3,7 @@
 from google.api_core import exceptions
 
 from tfps.errors import UserError
-from tfps.storage import buckets, objects
+from tfps.storage import objects
 from tfps.storage.paths import bucket_and_name, is_cloud
 
 
@@ -11,31 +11,17 @@ def check_region(flag: str, path: str, region: str) -> None:
     """Refuses a bucket that is far from the job.
 
     Args:
-        flag: What named the bucket, for messages.
         path: `gs://` path in the bucket; any other is not looked at.
-        region: The job's.
-
-    Raises:
-        UserError: If the bucket is missing, closed, or in another region. An account that may
-            not ask where the bucket is finds nothing wrong.
     """
     if not is_cloud(path):
         return
     bucket, _ = bucket_and_name(path)
-    if far := buckets.distance(bucket, f"{flag}={path}", region):
+    if far := objects.distance(bucket, f"{flag}={path}", region):
         raise UserError(far)
 
 
 def upload(content: bytes, path: str) -> None:
-    """Uploads a file, unless it is there; its name tells its content.
-
-    Args:
-        content: The file.
-        path: Where to, in `gs://`.
-
-    Raises:
-        UserError: If it cannot be uploaded.
-    """
+    """Uploads a file, unless it is there; its name tells its content."""
     bucket, name = bucket_and_name(path)
     try:
         objects.client().bucket(bucket).blob(name).upload_from_string(

@@ -5,17 +5,15 @@ import posixpath
 
 from absl import flags
 
-from cloud.follower import Patience
 from cloud.job_spec import JobSpec
-from cloud.remote_target import RemoteTarget
+from cloud.remote_target import Patience, RemoteTarget
 from cloud.sdist import Sdist
 from cloud.target import Request
 from cloud.vertex import checks
-from cloud.vertex.custom_job import custom_job
+from cloud.vertex.custom_job import custom_job, tuning_job
 from cloud.vertex.jobs import VertexJobs
 from cloud.vertex.rest import Rest
 from cloud.vertex.settings import VertexSettings
-from cloud.vertex.tuning_job import tuning_job
 from tfps import python_config
 from tfps.errors import UserError
 from tfps.experiment.study import Study
@@ -34,11 +32,7 @@ _TEXTS = {
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of this target.
-
-    Args:
-        values: Where to.
-    """
+    """Defines the flags of this target."""
     for name, text in _TEXTS.items():
         flags.DEFINE_string(name, "", text, flag_values=values)
     flags.DEFINE_boolean(
@@ -47,14 +41,7 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def from_flags(values: flags.FlagValues) -> "VertexTarget":
-    """The target that the flags of `define_flags` describe.
-
-    Args:
-        values: Parsed flags, --wait_seconds and --poll_seconds among them.
-
-    Raises:
-        UserError: If they cannot be used.
-    """
+    """The target that the flags of `define_flags` describe."""
     settings = VertexSettings(
         values.project,
         values.region,
@@ -84,9 +71,6 @@ class VertexTarget(RemoteTarget):
         """Describes where jobs run.
 
         Args:
-            settings: The project, the region, and what goes with them.
-            patience: How long to follow a job.
-            study: Makes the job one of tuning.
             endpoint: A stand-in for Google's APIs on this machine; empty for those themselves.
         """
         super().__init__(patience)

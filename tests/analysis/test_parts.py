@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from configs.census import Census
 from configs.criteo import Criteo
-from tfps.analysis.parts import Part, Place, count_of, exchanged, parts_of, take
+from tfps.analysis.record_form import Part, Place, RecordForm, exchanged, take
 from tfps.data.feature import Feature
 
 FEATURES = (
@@ -14,6 +14,7 @@ FEATURES = (
     Feature("picture", "float32", (9, 9)),
     Feature("tags", "int64", (None,), 30),
 )
+PARTS = RecordForm(FEATURES, ()).parts
 RECORDS = {
     "age": np.float32([20, 30, 40]),
     "ids": np.array([[1, 2], [3, 4], [5, 6]]),
@@ -23,14 +24,17 @@ RECORDS = {
 
 
 def test_without_columns_each_feature_is_a_part_and_each_value_of_a_short_vector():
-    names = [part.name for part in parts_of(FEATURES)]
+    names = [part.name for part in PARTS]
     assert names == ["age", "ids[0]", "ids[1]", "picture", "tags"]
-    assert parts_of(FEATURES)[2] == Part("ids[1]", (Place("ids", 1),))
-    assert parts_of(FEATURES)[3] == Part("picture", (Place("picture"),))
+    assert PARTS[2] == Part("ids[1]", (Place("ids", 1),))
+    assert PARTS[3] == Part("picture", (Place("picture"),))
 
 
 def test_what_is_made_of_one_column_is_one_part():
-    parts = {part.name: part.places for part in parts_of(Census().features(), Census().rows())}
+    parts = {
+        part.name: part.places
+        for part in RecordForm(Census().features(), (), Census().rows()).parts
+    }
     assert parts["age"] == (Place("age"), Place("age_bucket"))
     assert parts["occupation"] == (Place("occupation"),)
     assert len(parts) == 14  # the columns but the label's
@@ -38,7 +42,10 @@ def test_what_is_made_of_one_column_is_one_part():
 
 
 def test_a_vector_of_several_columns_has_their_names():
-    parts = {part.name: part.places for part in parts_of(Criteo().features(), Criteo().rows())}
+    parts = {
+        part.name: part.places
+        for part in RecordForm(Criteo().features(), (), Criteo().rows()).parts
+    }
     assert parts["integer_3"] == (Place("integers", 2),)
     assert parts["categorical_26"] == (Place("categoricals", 25),)
     assert len(parts) == 39
@@ -46,7 +53,6 @@ def test_a_vector_of_several_columns_has_their_names():
 
 def test_records_are_taken_in_any_order_and_more_than_once():
     found = take(RECORDS, [2, 0, 2])
-    assert count_of(found) == 3
     assert found["age"].tolist() == [40, 20, 40]
     assert found["tags"].to_list() == [[3], [1, 2], [3]]
 
@@ -54,7 +60,7 @@ def test_records_are_taken_in_any_order_and_more_than_once():
 def test_only_the_part_is_exchanged_and_the_records_stay_as_they_are():
     before = {name: np.copy(RECORDS[name]) for name in ("age", "ids", "picture")}
     others = take(RECORDS, [1, 2, 0])
-    changed = {part.name: exchanged(RECORDS, part, others) for part in parts_of(FEATURES)}
+    changed = {part.name: exchanged(RECORDS, part, others) for part in PARTS}
     assert changed["age"]["age"].tolist() == [30, 40, 20]
     assert changed["ids[1]"]["ids"].tolist() == [[1, 4], [3, 6], [5, 2]]
     assert changed["tags"]["tags"].to_list() == [[], [3], [1, 2]]

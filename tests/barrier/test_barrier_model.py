@@ -14,7 +14,7 @@ from tests.barrier.loop_reference import (
     ClocksReference,
     RoundsReference,
 )
-from tfps.barrier.member_state import Event, MemberState, Transitions
+from tfps.barrier.loop import Event, MemberState, Transitions
 from tfps.barrier.messages import Answer
 
 BATCHES = 3

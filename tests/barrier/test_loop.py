@@ -20,14 +20,14 @@ from tests.barrier.loop_reference import (
 )
 from tests.training_fixtures import Trainer
 from tfps.barrier.messages import Kind, message
-from tfps.experiment.mode import Mode
+from tfps.experiment.mode import Bounded, Sync
 
 MEMBERS = 3
 LIMIT_SECONDS = 60
 MODES = {
-    "sync": (Mode("sync"), lambda: RoundsReference(MEMBERS)),
-    "backups": (Mode("sync", backup_workers=1), lambda: RoundsReference(MEMBERS, backups=1)),
-    "bounded": (Mode("bounded", max_staleness=1), lambda: ClocksReference(MEMBERS, bound=1)),
+    "sync": (Sync(), lambda: RoundsReference(MEMBERS)),
+    "backups": (Sync(backup_workers=1), lambda: RoundsReference(MEMBERS, backups=1)),
+    "bounded": (Bounded(max_staleness=1), lambda: ClocksReference(MEMBERS, bound=1)),
 }
 # Most messages are what a closure would say that works as it should.
 MESSAGES = st.lists(

@@ -10,7 +10,7 @@ import tensorflow as tf
 import tfps
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
-from tfps.store.keyed.hashing import hashes_of_array
+from tfps.store.keyed_layout import hashes_of_array
 from tfps.store.parameter_store import ParameterStore
 
 USERS, URLS = "users/table/embeddings", "urls/table/embeddings"

@@ -5,12 +5,12 @@ import threading
 
 import numpy as np
 
-from tfps.checkpoint.retention import OldCheckpoints, Retention
+from tfps.checkpoint.directory import OldCheckpoints, Retention
 from tfps.checkpoint.saver import Saver
 from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.ps_calls import PsCalls
 from tfps.evaluation.history import Evaluations
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 
 DATA = ({"records": 100},)
 PATIENCE = 60.0

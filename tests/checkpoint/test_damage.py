@@ -12,7 +12,7 @@ from tests.training_fixtures import save
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.restore import restore, restore_newest
 from tfps.errors import UserError
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 from tfps.storage import checksum
 
 NEWEST = "000000000000-000002-000000000000"

@@ -6,14 +6,12 @@ import pytest
 from configs.smoke import Smoke
 from tests.checkpoint.saved_state import whole
 from tests.training_fixtures import Trainer, reused, save
-from tfps.checkpoint.directory import CheckpointDirectory
+from tfps.checkpoint.directory import CheckpointDirectory, Retention
 from tfps.checkpoint.restore import restore, restore_newest
-from tfps.checkpoint.retention import Retention
 from tfps.errors import RunError, UserError
-from tfps.evaluation.best import BestMetric
-from tfps.evaluation.history import Evaluation, Evaluations
-from tfps.leases.epoch_order import EpochOrder
-from tfps.leases.queue_state import QueueState
+from tfps.evaluation.history import BestMetric, Evaluation, Evaluations
+from tfps.leases.lease import EpochOrder
+from tfps.leases.queue import QueueState
 
 DATA = ({"records": 100, "shards": 2, "checksums": 1},)
 

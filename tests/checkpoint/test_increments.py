@@ -22,9 +22,8 @@ from tests.checkpoint.saved_state import (
 from tests.training_fixtures import Trainer
 from tfps.checkpoint import increments
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.restore import restore, restore_newest
-from tfps.checkpoint.warm_start import WarmStart
-from tfps.leases.queue_state import QueueState
+from tfps.checkpoint.restore import WarmStart, restore, restore_newest
+from tfps.leases.queue import QueueState
 from tfps.store import partitioned_variable
 from trainer.generate import generate
 

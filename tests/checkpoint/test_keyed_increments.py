@@ -12,9 +12,9 @@ import tensorflow as tf
 from tests.checkpoint.keyed import URLS, USERS, Keyed, RowTrainer, hash_of, rows_of, store_of
 from tests.checkpoint.saved_state import DATA, save, saver_of
 from tests.corruption import flip_bit
-from tfps.checkpoint import increments, keyed_snapshot, sorted_rows
+from tfps.checkpoint import increments, keyed_rows, keyed_snapshot
+from tfps.checkpoint.checkpoint import DamagedCheckpointError
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.failures import DamagedCheckpointError
 from tfps.checkpoint.keyed_rows import SavedKeyedRows
 from tfps.checkpoint.restore import restore, restore_newest
 from tfps.errors import UserError
@@ -28,7 +28,7 @@ def small_pieces_fixture(monkeypatch):
     """Groups of any size are held in part, and read in many runs, found in many looks."""
     monkeypatch.setattr(increments, "TRACKED_BYTES", 1)
     monkeypatch.setattr(keyed_snapshot, "CHUNK_BYTES", 6_000)
-    monkeypatch.setattr(sorted_rows, "_WINDOW", 8)
+    monkeypatch.setattr(keyed_rows, "_WINDOW", 8)
 
 
 @pytest.fixture(name="directory")

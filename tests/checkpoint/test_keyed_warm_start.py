@@ -7,10 +7,10 @@ from tests.checkpoint.keyed import URLS, USERS, Keyed, RowTrainer, hash_of, rows
 from tests.checkpoint.saved_state import DATA
 from tests.training_fixtures import save
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.layer_selection import LayerSelection
-from tfps.checkpoint.warm_start import WarmStart
+from tfps.checkpoint.layer_transfer import LayerSelection
+from tfps.checkpoint.restore import WarmStart
 from tfps.errors import UserError
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 
 TASK = Keyed()
 KEYS = np.array([2**63 - 1, -(2**63), 5, 6, 7])
@@ -96,7 +96,7 @@ def test_a_frozen_table_notes_which_of_its_keys_occur_in_training(job):
 def test_more_rows_than_a_table_may_have_are_refused(job):
     with pytest.raises(
         UserError,
-        match=rf"table '{USERS}' is to begin with 5 rows or more, but has room for 3: give its "
+        match=rf"table '{USERS}' would begin with 5 rows or more, but has room for 3: give its "
         "layer a larger max_rows",
     ):
         WarmStart(job[0], ("users",)).begin(store_of(Keyed(max_rows=3)))
@@ -124,5 +124,5 @@ def test_a_table_of_another_kind_or_dim_is_refused_by_name(theirs, ours, why):
     signatures = [
         {"dense": {}, "state": {}, "tables": {"t/embeddings": shape}} for shape in (theirs, ours)
     ]
-    with pytest.raises(UserError, match=f"--init_layers: {why}"):
+    with pytest.raises(UserError, match=f"--train.init_layers: {why}"):
         LayerSelection.of(["t"], *signatures, "other/7")

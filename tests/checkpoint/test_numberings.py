@@ -9,10 +9,9 @@ import tfps
 from tests.checkpoint.saved_state import DATA
 from tests.training_fixtures import save
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.restore import restore
-from tfps.checkpoint.warm_start import WarmStart
+from tfps.checkpoint.restore import WarmStart, restore
 from tfps.errors import UserError
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.store.parameter_store import ParameterStore

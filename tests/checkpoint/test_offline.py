@@ -10,8 +10,8 @@ from configs.smoke import Smoke
 from tests.checkpoint.saved_state import DATA, train
 from tests.training_fixtures import reused, save
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.offline import dense_values
-from tfps.leases.queue_state import QueueState
+from tfps.checkpoint.saved_values import dense_values
+from tfps.leases.queue import QueueState
 from tfps.model.stateless_model import StatelessModel
 
 

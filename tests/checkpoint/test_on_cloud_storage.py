@@ -9,10 +9,9 @@ from tests.checkpoint.saved_state import DATA, assert_equal, saver_of, train, wh
 from tests.local_cloud.cloud_fixture import cloud_fixture, each_cloud_process_fixture  # noqa: F401
 from tests.training_fixtures import Trainer
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.offline import dense_values
-from tfps.checkpoint.restore import restore_newest
-from tfps.checkpoint.warm_start import WarmStart
-from tfps.leases.queue_state import QueueState
+from tfps.checkpoint.restore import WarmStart, restore_newest
+from tfps.checkpoint.saved_values import dense_values
+from tfps.leases.queue import QueueState
 
 JOB_DIR = "gs://bucket/job"
 pytestmark = pytest.mark.slow

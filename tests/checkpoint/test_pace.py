@@ -7,7 +7,7 @@ import pytest
 
 from tests.checkpoint.keyed import USERS, Keyed, RowTrainer, store_of
 from tfps.checkpoint import keyed_snapshot
-from tfps.checkpoint.pace import Pace
+from tfps.checkpoint.keyed_snapshot import Pace
 
 LONG = 3600.0
 PATIENCE = 60.0

@@ -1,8 +1,8 @@
 import pytest
 
-from tfps.checkpoint.retention import Retention
+from tfps.checkpoint.directory import Retention
 from tfps.errors import UserError
-from tfps.evaluation.best import BestMetric
+from tfps.evaluation.history import BestMetric
 from tfps.experiment.experiment import Train
 
 HOUR = 3600.0

@@ -11,7 +11,7 @@ from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.restore import restore
 from tfps.checkpoint.writer import TURN_BYTES
 from tfps.errors import RunError
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 from tfps.store.partitioned_variable import CHUNK_BYTES
 
 LARGE = Smoke(vocabulary=80_000, dim=256)

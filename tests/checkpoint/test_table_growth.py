@@ -12,7 +12,7 @@ from tests.checkpoint.keyed import RowTrainer
 from tests.checkpoint.saved_state import save, saver_of, whole
 from tfps.checkpoint import increments
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.warm_start import WarmStart
+from tfps.checkpoint.restore import WarmStart
 from tfps.errors import UserError
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules

@@ -9,7 +9,7 @@ from tfps.checkpoint import commit_marker
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.errors import RunError
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 from tfps.storage import files
 
 

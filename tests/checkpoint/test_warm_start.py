@@ -17,13 +17,12 @@ from tests.corruption import flip_bit
 from tests.training_fixtures import save
 from tfps.checkpoint import commit_marker
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.layer_selection import LayerSelection
-from tfps.checkpoint.layer_transfer import take_layers
+from tfps.checkpoint.layer_transfer import LayerSelection, take_layers
 from tfps.checkpoint.reader import UnseenFilesError
-from tfps.checkpoint.warm_start import WarmStart
+from tfps.checkpoint.restore import WarmStart
 from tfps.errors import UserError
 from tfps.experiment.experiment import Train
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.store.layout import StoreLayout
@@ -117,8 +116,8 @@ def test_what_differs_is_named_with_both_shapes_and_the_way_out(job):
     job_dir, saved = job
     with pytest.raises(
         UserError,
-        match=rf"--init_from: .* does not fit this run: tables {TABLE} was \[20, 4\], is "
-        r"\[30, 5\]; .*--init_layers=NAME,NAME takes",
+        match=rf"--train.init_from: .* does not fit this run: tables {TABLE} was \[20, 4\], is "
+        r"\[30, 5\]; .*--train.init_layers=NAME,NAME takes",
     ):
         WarmStart(str(job_dir)).check({**saved.signature(), "tables": {TABLE: [30, 5]}})
 
@@ -191,7 +190,7 @@ def test_of_a_checkpoint_that_does_not_name_its_optimizer_rows_are_taken_as_they
 @pytest.mark.parametrize(
     ("layers", "change", "message"),
     [
-        (("hidden", "dens*"), {}, r"--init_layers=dens\* matches no layer that this model"),
+        (("hidden", "dens*"), {}, r"--train.init_layers=dens\* matches no layer that this model"),
         (("logits",), {}, "both have: they share normalized, hidden, token_table"),
         (
             ("*_table",),
@@ -242,13 +241,15 @@ def test_a_layer_is_meant_by_its_name_its_path_or_a_pattern_of_them(pattern, mat
 
 
 def test_layers_without_a_job_are_refused():
-    with pytest.raises(UserError, match="--init_layers=a,b without --init_from: name the job"):
+    with pytest.raises(
+        UserError, match=r"--train.init_layers=a,b without --train.init_from: name the job"
+    ):
         WarmStart.of(Train(init_layers=("a", "b")))
     assert WarmStart.of(Train()) is None
 
 
 def test_a_directory_without_a_checkpoint_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"--init_from=.* holds no checkpoint; name a job's"):
+    with pytest.raises(UserError, match=r"--train.init_from=.* holds no checkpoint; name a job's"):
         WarmStart(str(tmp_path)).check({})
 
 
@@ -272,7 +273,7 @@ def test_a_damaged_checkpoint_of_the_other_job_is_passed_over_and_left_where_it_
     assert_equal(whole(job[1]), whole(store))
     assert f"{newest} is passed over: parameters.data-00000-of-00001 was altered" in caplog.text
     assert two.committed() == [older, newest]
-    with pytest.raises(UserError, match=rf"--init_from={newest}: no checkpoint is whole \("):
+    with pytest.raises(UserError, match=rf"--train.init_from={newest}: no checkpoint is whole \("):
         WarmStart(newest).begin(store)
 
 

@@ -4,10 +4,9 @@ import dataclasses
 
 import pytest
 
-from cloud import chief_worker
-from cloud.job_spec import JobSpec, is_set
-from cloud.log_line import teller
-from cloud.role import Role
+from cloud import job_spec
+from cloud.job_spec import JobSpec, Role, is_set
+from cloud.remote_target import teller
 from cloud.submit import main
 from tests.cloud.kubernetes.jobs import container, pods, render
 from tfps.errors import UserError
@@ -25,7 +24,7 @@ def job(*arguments, chief=(), worker=(), **fields):
 
 def added(spec, has_own_machines=True):
     """The arguments that a job is given."""
-    found = chief_worker.with_default(spec, has_own_machines).arguments
+    found = job_spec.with_default(spec, has_own_machines).arguments
     count = len(found) - len(spec.arguments)
     assert found[count:] == spec.arguments  # which come last and therefore win
     return list(found[:count])
@@ -48,7 +47,7 @@ GPU = {"accelerator": "nvidia-l4", "accelerators": 1}
         (job(chief={"cpus": 2}), []),
         (job(chief={"cpus": 0}, worker={"cpus": 0}), []),  # nobody said what they have
         (job(module="mine.task"), []),
-        (job("--mode=allreduce", roles=(Role("chief", cpus=4), Role("worker", cpus=4))), []),
+        (job("--mode.name=allreduce", roles=(Role("chief", cpus=4), Role("worker", cpus=4))), []),
         (job(roles=(Role("chief", cpus=4),)), []),
     ],
 )
@@ -82,7 +81,7 @@ def test_a_boolean_flag_is_read_as_absl_reads_it(arguments, expected):
 def test_without_ps_it_is_refused():
     roles = (Role("chief"), Role("worker", 2))
     with pytest.raises(UserError, match="no ps: its chief trains already; leave the flag out"):
-        job("--chief_works", "--mode=allreduce", roles=roles)
+        job("--chief_works", "--mode.name=allreduce", roles=roles)
 
 
 @pytest.mark.parametrize(
@@ -90,14 +89,14 @@ def test_without_ps_it_is_refused():
     [([], None), (["--chief_works"], 2223), (["--chief_works", "--chief_worker_port=99"], 99)],
 )
 def test_its_port_follows_the_chiefs(arguments, expected):
-    assert chief_worker.port(job(*arguments), 2222) == expected
+    assert job_spec.port(job(*arguments), 2222) == expected
 
 
 @pytest.mark.parametrize("text", ["x", "65536", "2222"])
 def test_what_is_no_port_for_it_is_refused(text):
     spec = job("--chief_works", f"--chief_worker_port={text}")
     with pytest.raises(UserError, match=f"--chief_worker_port={text}: name a port"):
-        chief_worker.port(spec, 2222)
+        job_spec.port(spec, 2222)
 
 
 @pytest.mark.parametrize("target", ["jobset", "tfjob"])

@@ -5,8 +5,10 @@ import sys
 
 import pytest
 
+from cloud import deploy
 from tests.cloud.deployment import exports
 from tests.project import ROOT
+from tfps.errors import UserError
 
 
 def run(*argv, absent=()):
@@ -25,7 +27,7 @@ def run(*argv, absent=()):
 
 def test_requests_need_no_client_no_credentials_and_no_tensorflow(tmp_path):
     exports.write(tmp_path / "census", 1)
-    absent = ("google.auth", "google.cloud.storage", "requests", "tensorflow", "kubernetes")
+    absent = ("google.auth", "google.cloud.storage", "requests", "tensorflow")
     place = (f"--model={tmp_path}/census", "--dry_run")
     done = run("--target=kubernetes", f"--volume=jobs:{tmp_path}", *place, absent=absent)
     assert (done.returncode, done.stderr) == (0, "")
@@ -35,24 +37,12 @@ def test_requests_need_no_client_no_credentials_and_no_tensorflow(tmp_path):
     assert 'name: "census"' in done.stdout
 
 
-def test_the_extra_of_an_absent_package_is_named():
-    done = run("list", "--target=kubernetes", absent=("kubernetes.client",))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "is not installed: run `pip install 'tfps[kubernetes]'`" in done.stderr
-
-
-def test_the_client_that_a_job_will_need_is_looked_for_before():
-    code = (
-        "import sys\n"
-        "sys.modules['kubernetes.client'] = None\n"
-        "from cloud import deploy\n"
-        "deploy.check('--target=kubernetes', 'gs://b/j', here=True)\n"  # which only prints
-        "deploy.check('--target=kubernetes --apply', 'gs://b/j', here=False)\n"
-        "deploy.check('--target=kubernetes --apply', 'gs://b/j', here=True)\n"
-    )
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert "--apply: kubernetes.client is not installed: run `pip install" in done.stderr
+def test_the_program_that_a_job_will_need_is_looked_for_before(monkeypatch):
+    monkeypatch.setenv("PATH", "/no/such/directory")
+    deploy.check("--target=kubernetes", "gs://b/j", here=True)  # which only prints
+    deploy.check("--target=kubernetes --apply", "gs://b/j", here=False)
+    with pytest.raises(UserError, match="--apply: kubectl is not on this machine: install it"):
+        deploy.check("--target=kubernetes --apply", "gs://b/j", here=True)
 
 
 @pytest.mark.parametrize(
@@ -62,15 +52,10 @@ def test_the_client_that_a_job_will_need_is_looked_for_before():
         (("--target=moon",), "value should be one of <tfserving|kubernetes"),
         (("--target=tfserving",), "--model is missing; name the JOB_DIR of a job"),
         (("--target=tfserving", "list"), "--target=tfserving has no list; its verbs are deploy"),
-        (("batch", "--target=tfserving", "--model=M"), "--target=tfserving has no batch; its"),
-        (
-            ("batch", "--target=kubernetes", "--model=M", "--dry_run"),
-            "--target=kubernetes has no batch; its verbs are deploy, describe, undeploy, rollback",
-        ),
         (("predict", "census", "--target=kubernetes"), "--target=kubernetes has no predict; its"),
         (("--target=tfserving", "--namespace=x"), "--namespace is of --target=kubernetes, not tf"),
         (("--target=kubernetes", "--output=x"), "--output is of --target=tfserving, not kuberne"),
-        (("serve",), "unexpected argument 'serve': verbs are deploy, batch, describe, undeploy"),
+        (("serve",), "unexpected argument 'serve': verbs are deploy, describe, undeploy"),
         (("undeploy", "--target=kubernetes"), "write it as `python -m cloud.deploy undeploy NAME"),
         (("list", "x"), "'list x': write it as `python -m cloud.deploy list …`"),
         (("list", "--dry_run"), "list takes no --dry_run; leave it out"),

@@ -62,8 +62,7 @@ def test_files_for_a_server_of_this_machine(tmp_path, monkeypatch):
 def test_kubernetes_from_a_command_to_servers_and_back(model, tmp_path, monkeypatch, capfd):
     with FakeCluster("serving") as cluster:
         Controller(cluster)
-        cluster.write_kubeconfig(tmp_path / "kubeconfig")
-        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+        cluster.install(tmp_path, monkeypatch)
         seen = []
         for argv, to_file in sorted(commands("kubernetes"), key=lambda x: "undeploy" in x[0]):
             verb = argv[0] if not argv[0].startswith("--") else "deploy"
@@ -86,7 +85,7 @@ def test_what_a_job_of_the_page_deploys_is_accepted_before_it_is_sent():
     text = line.replace("\\\n", " ").replace("…", "")
     arguments = shlex.split(text.partition(" -- ")[2])
     deploy_to, job_dir = (flag_value(name, arguments) for name in ("deploy_to", "job_dir"))
-    assert "--canary=10" in deploy.check(deploy_to, job_dir, here=True)
+    assert "--traffic=10" in deploy.check(deploy_to, job_dir, here=True)
 
 
 def test_every_flag_and_every_default_of_the_page_is_the_programs(capsys):

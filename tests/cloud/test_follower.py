@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from cloud.follower import Follower, Patience
-from cloud.job_status import JobStatus
+from cloud.remote_target import Follower, Patience
+from cloud.target import JobStatus
 from tests.live_view.test_status import run_status
 
 

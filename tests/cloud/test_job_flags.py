@@ -2,14 +2,13 @@ import pytest
 from absl import flags
 
 from cloud import job_flags
-from cloud.job_spec import JobSpec
-from cloud.role import Role
+from cloud.job_spec import JobSpec, Role
 from tfps.errors import UserError
 
 ARGUMENTS = ["--config=configs/my_model.py", "--job_dir=gs://b/run"]
 FILE = """
 from cloud.job_spec import JobSpec
-from cloud.role import Role
+from cloud.job_spec import Role
 
 def get_job():
     return JobSpec(

@@ -2,8 +2,7 @@ import dataclasses
 
 import pytest
 
-from cloud.job_spec import JobSpec, flag_value
-from cloud.role import Role
+from cloud.job_spec import JobSpec, Role, flag_value
 from tfps.errors import UserError
 
 ROLES = (Role("chief"), Role("worker", 2), Role("ps"), Role("evaluator"))

@@ -52,8 +52,7 @@ def test_other_commands_of_the_project_exist(page):
 
 def test_kubernetes_from_an_image_to_a_job_that_has_ended(tmp_path, monkeypatch, capfd):
     with FakeCluster("training") as cluster:
-        cluster.write_kubeconfig(tmp_path / "kubeconfig")
-        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+        cluster.install(tmp_path, monkeypatch)
         ended = {"conditions": [{"type": "Completed", "status": "True"}]}
         cluster.on_read = lambda job: job.update(status=ended)
         seen = set()

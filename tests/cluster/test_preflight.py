@@ -10,7 +10,7 @@ from tfps.cluster.identity import ServerIdentity
 from tfps.cluster.liveness import Liveness
 from tfps.cluster.preflight import Wanted, check_tasks
 from tfps.cluster.spec import Cluster
-from tfps.job_dir.task_info import TaskInfo
+from tfps.job_dir.task_files import TaskInfo
 from tfps.job_dir.task_name import TaskName
 
 TASKS = {"chief": 1, "worker": 2, "ps": 1}

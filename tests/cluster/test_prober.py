@@ -7,8 +7,8 @@ import threading
 import pytest
 import tensorflow as tf
 
-from benchmarks.answering_servers import AnsweringServers
 from tests import peers
+from tests.answering_servers import AnsweringServers
 from tests.peers import Peer
 from tfps.cluster import names as names_module
 from tfps.cluster.http2 import Http2Connection

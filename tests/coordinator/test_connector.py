@@ -1,6 +1,6 @@
 import pytest
 
-from cloud.local.ports import Ports
+from cloud.local.command import Ports
 from tfps.cluster.spec import Cluster
 from tfps.coordinator.connector import Connector
 from tfps.errors import UserError

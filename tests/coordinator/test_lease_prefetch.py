@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.training_fixtures import dataset, reused
-from tfps.coordinator.lease_prefetch import LeasePrefetcher
+from tfps.coordinator.lanes import LeasePrefetcher
 from tfps.data.record_source import RecordSource
 from tfps.leases.lease import Lease
 from tfps.leases.progress import LaneProgress

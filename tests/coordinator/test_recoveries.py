@@ -1,8 +1,8 @@
 import pytest
 
-from tfps.coordinator.recoveries import Recoveries
+from tfps.coordinator.coordinator import Recoveries
 from tfps.errors import RunError
-from tfps.job_dir.report_fields import ReportedRecovery
+from tfps.job_dir.report import ReportedRecovery
 
 
 class Clock:

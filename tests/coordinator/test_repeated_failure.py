@@ -6,7 +6,7 @@ import tensorflow as tf
 from tfps.cluster.liveness import Liveness
 from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.prober import Sighting
-from tfps.coordinator.repeated_failure import ClosureFailure, FailureLog, RepeatedFailure
+from tfps.coordinator.executor import ClosureFailure, FailureLog, RepeatedFailure
 from tfps.errors import LostPsError, RunError
 from tfps.job_dir.task_name import TaskName
 

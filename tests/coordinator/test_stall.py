@@ -5,7 +5,7 @@ import pytest
 from tests.polling import Polling
 from tfps.cluster.liveness import Liveness
 from tfps.cluster.monitor import TaskMonitor
-from tfps.coordinator.stall import Diagnosis
+from tfps.coordinator.worker_coordinator import Diagnosis
 from tfps.data.record_source import RecordSource
 from tfps.job_dir.task_name import TaskName
 from tfps.leases.lease import Lease
@@ -31,7 +31,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr("tfps.coordinator.stall.time", clock)
+    monkeypatch.setattr("tfps.coordinator.worker_coordinator.time", clock)
     monkeypatch.setattr("tfps.cluster.monitor.time", clock)
     monkeypatch.setattr("tests.polling.time", clock)
     return clock

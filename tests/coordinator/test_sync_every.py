@@ -1,7 +1,6 @@
 import pytest
 
-from tfps.coordinator.sync_every import MOST_STEPS, SyncEvery
-from tfps.worker.loop import ExchangeTimes
+from tfps.worker.loop import MOST_STEPS, ExchangeTimes, SyncEvery
 
 
 def measure(sync_every, exchange, step, leases=10):

@@ -1,4 +1,4 @@
-from tfps.coordinator.progress import Throughput
+from tfps.coordinator.coordinator import Throughput
 
 
 class Timed:

@@ -11,9 +11,9 @@ from tests.polling import Polling
 from tests.training_fixtures import Trainer, dataset, reused
 from tfps.cluster.liveness import Liveness
 from tfps.cluster.monitor import TaskMonitor
-from tfps.data.record_index import RecordIndex
+from tfps.data.shards import RecordIndex
 from tfps.errors import RunError, UserError
-from tfps.experiment.mode import Mode
+from tfps.experiment.mode import LocalSGD
 from tfps.job_dir.task_name import TaskName
 
 
@@ -227,7 +227,7 @@ def test_a_lease_that_a_late_closure_takes_is_sent_again(tmp_path):
     [
         {},
         pytest.param({"max_bad_records": 1}, marks=pytest.mark.slow),
-        pytest.param({"mode": Mode("local_sgd", sync_every=2)}, marks=pytest.mark.slow),
+        pytest.param({"mode": LocalSGD(sync_every=2)}, marks=pytest.mark.slow),
     ],
     ids=["async", "bad-records", "local_sgd"],
 )

@@ -1,5 +1,5 @@
-from tfps.coordinator.progress import WorkerShares
-from tfps.job_dir.report_fields import WorkerShare
+from tfps.coordinator.coordinator import WorkerShares
+from tfps.job_dir.report import WorkerShare
 
 
 def test_leases_count_for_the_worker_that_ended_them():

@@ -6,8 +6,7 @@ import tensorflow as tf
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
 from tests.training_fixtures import Trainer, dataset
 from tfps.data import manifest
-from tfps.data.cached_paths import ASKED, SHARDS, CachedPaths, copy_name, note
-from tfps.data.shard_cache import ShardCache
+from tfps.data.shard_cache import ASKED, SHARDS, CachedPaths, ShardCache, copy_name, note
 from tfps.errors import UserError
 
 DIRECTORY = "gs://bucket/cached"

@@ -1,9 +1,8 @@
 import pytest
 
 from tests.data.example_records import example, list_with_context, sequence_example, value
-from tfps.data.bad_records import find_problem
+from tfps.data.bad_records import find_problem, foreign_kind
 from tfps.data.feature import Feature
-from tfps.data.foreign_records import foreign_kind
 
 SEQUENCE = "is a tf.train.SequenceExample (feature_lists: items), not a tf.train.Example"
 LIST = (

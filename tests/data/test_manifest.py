@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from configs.smoke import Smoke
-from tfps.data import manifest, replacement
+from tfps.data import dataset_writer, manifest
 from tfps.data.dataset_writer import DatasetWriter
 from tfps.data.examples import encode
 from tfps.data.manifest import Manifest
@@ -70,9 +70,9 @@ def test_a_changed_shard_fails_its_checksum(dataset: Manifest) -> None:
 
 def test_directories_that_are_no_dataset(tmp_path: Path) -> None:
     with pytest.raises(
-        UserError, match=r"^--train_data=.*absent does not exist; run trainer\.prep"
+        UserError, match=r"^--data.train=.*absent does not exist; run trainer\.prep"
     ):
-        manifest.read(str(tmp_path / "absent"), "--train_data")
+        manifest.read(str(tmp_path / "absent"), "--data.train")
     with pytest.raises(UserError, match=r"has no manifest\.json; run trainer\.prepare"):
         manifest.read(str(tmp_path))
     with pytest.raises(UserError, match=r"is no directory of that name; .* trainer\.index"):
@@ -129,7 +129,7 @@ def test_no_file_outside_a_dataset_is_read_or_deleted(dataset: Manifest, name: s
             DatasetWriter.open(dataset.directory, "new", 1, TASK.schema(), overwrite=True)
         where["file"] = kept
     manifest_path(dataset).write_text(json.dumps(content))
-    list_file = Path(dataset.directory) / replacement.FILE
+    list_file = Path(dataset.directory) / dataset_writer.FILE
     list_file.write_text(json.dumps({"files": [name]}))
     with pytest.raises(UserError, match="is no list of files in its directory"):
         DatasetWriter.open(dataset.directory, "new", 1, TASK.schema(), overwrite=True)

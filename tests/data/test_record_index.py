@@ -4,7 +4,7 @@ import pytest
 from configs.smoke import Smoke
 from tfps.data import manifest
 from tfps.data.dataset_writer import DatasetWriter
-from tfps.data.record_index import STRIDE, RecordIndex, entries
+from tfps.data.shards import STRIDE, RecordIndex, entries
 
 INDEX = RecordIndex(4, (np.array([0, 100, 260]), np.array([], np.int64), np.array([0])))
 

@@ -1,12 +1,12 @@
 """Which datasets are told to be sorted, and which are not."""
 
 import logging
+import re
 
 import numpy as np
-import pytest
 
 import tfps
-from tfps.data.record_order import SHUFFLED_RECORDS, SortedColumn, describe, find_sorted
+from tfps.data.record_order import SHUFFLED_RECORDS, describe
 
 COUNT = 10_000  # in one shard more than training shuffles at once
 DRAW = np.random.default_rng(5)
@@ -14,15 +14,13 @@ DRAWN = DRAW.integers(0, 1000, COUNT)
 
 
 def found(directory, columns, shards=1):
-    """By column: its correlation, and whether it rises."""
+    """The columns that are named, each with the share of equal neighbours beyond chance."""
     names = [name for name in columns if name != "label"]
     written = tfps.write_dataset(
         str(directory), {n: columns[n] for n in names}, columns.get("label"), shards=shards
     )
-    return {
-        column.name: (round(column.correlation, 1), column.is_rising)
-        for column in find_sorted(written)
-    }
+    named = re.findall(r"'([^']+)' by ([\d.]+)", describe(written, "--hint"))
+    return {name: float(share) for name, share in named}
 
 
 SHUFFLED = {
@@ -37,61 +35,49 @@ SHUFFLED = {
     "image": np.zeros((COUNT, 65), np.uint8) + np.arange(COUNT)[:, None],  # not looked at
     "label": DRAW.integers(0, 10, COUNT),
 }
-SORTED = {
-    "user": np.sort(DRAWN),
-    "falling": -np.sort(DRAWN),
-    "grouped": np.repeat(DRAW.permutation(COUNT // 20), 20),  # runs of 20, in no order
-    "nearly constant": (np.arange(COUNT) < 300).astype(int),
-    "noisy": np.arange(COUNT) + DRAW.normal(0, 500, COUNT),
-    "text": np.sort(SHUFFLED["text"]),
-    "second of two": np.stack([DRAWN, np.sort(DRAWN)], axis=1),
+RUNS = {
+    "user": np.sort(DRAWN % 97),
+    "grouped": np.repeat(DRAW.permutation(COUNT // 20), 20),  # in no order
+    "text": np.sort(SHUFFLED["text"])[::-1] > "user 5",
     "drawn": DRAWN,
     "label": np.arange(COUNT) * 4 // COUNT,
 }
 
 
-def test_shuffled_columns_are_not_told_of(tmp_path):
+def test_shuffled_columns_are_not_named(tmp_path):
     assert found(tmp_path, SHUFFLED) == {}
 
 
-def test_sorted_columns_and_runs_are(tmp_path):
-    told = found(tmp_path, SORTED)
-    assert told.keys() == SORTED.keys() - {"drawn"}
-    assert next(iter(told)) == "label"
-    assert all(correlation >= 0.8 for correlation, _ in told.values())
-    rising = {name for name, (_, is_rising) in told.items() if is_rising}
-    assert rising == {"user", "second of two"}
+def test_runs_are_the_label_s_first(tmp_path):
+    named = found(tmp_path, RUNS)
+    assert list(named) == ["label", "user", "grouped", "text"]
+    assert all(share >= 0.9 for share in named.values())
+    rare = {"rare": (np.arange(COUNT) < 300).astype(int)}
+    assert found(tmp_path / "rare", rare)["rare"] > 0.9
 
 
 def test_what_training_shuffles_whole_may_be_sorted(tmp_path):
-    users = np.sort(DRAWN)
+    users = np.sort(DRAWN % 50)
     assert found(tmp_path / "one", {"user": users[:SHUFFLED_RECORDS]}) == {}
     assert found(tmp_path / "dealt", {"user": users}, shards=2) == {}
     assert tfps.Data().shuffle_buffer == SHUFFLED_RECORDS
 
 
-def test_few_records_are_not_judged(tmp_path):
-    assert found(tmp_path, {"user": np.arange(30)}, shards=30) == {}
+def test_a_shard_for_each_value_is_a_run_and_few_records_are_not_judged(tmp_path):
+    kinds = np.arange(400) % 20  # dealt out: each shard has records of one kind
+    assert found(tmp_path / "many", {"kind": kinds}, shards=20) == {"kind": 1.0}
+    assert found(tmp_path / "few", {"kind": kinds[:60]}, shards=20) == {}
 
 
 def test_write_dataset_warns_and_shuffles(tmp_path, caplog):
-    x, y = {"user": SORTED["user"]}, SORTED["label"]
+    x, y = {"user": RUNS["user"]}, RUNS["label"]
     with caplog.at_level(logging.WARNING):
         tfps.write_dataset(str(tmp_path / "sorted"), x, y)
         [told] = caplog.messages
-        assert "'user' by 1.00" in told
+        assert "neighbours are equal in label 'label' by 1.00, 'user' by " in told
+        assert "if this is the order of time" in told
         assert 'shuffle="whole" writes the records in a drawn order' in told
         caplog.clear()
         written = tfps.write_dataset(str(tmp_path / "shuffled"), x, y, shuffle="whole", seed=3)
         assert caplog.messages == []
     assert written.shards[0].records == COUNT
-
-
-@pytest.mark.parametrize("is_rising", [False, True])
-def test_the_order_of_time_may_be_wanted(is_rising):
-    columns = [SortedColumn(name, False, 0.9, is_rising) for name in "abcdef"]
-    told = describe(columns, "--mend")
-    assert "'a' by 0.90, 'b' by 0.90, 'c' by 0.90, 'd' by 0.90 and in 2 more (" in told
-    assert ("'a' grows from record to record: if this is the order of time" in told) == is_rising
-    assert "--mend writes the records in a drawn order" in told
-    assert describe([], "--mend") == ""

@@ -11,7 +11,7 @@ from tests.loaded import client
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
 from tests.local_cloud.settings import Fault
 from tests.training_fixtures import dataset
-from tfps.data import manifest, replacement
+from tfps.data import dataset_writer, manifest
 from tfps.data.dataset_writer import DatasetWriter
 from tfps.errors import UserError
 from trainer.index import index
@@ -54,7 +54,7 @@ def test_what_a_killed_writer_leaves_is_cleaned_by_the_next(tmp_path: Path, mome
     old = dataset(tmp_path, records=10, shards=1)
     done = client.run("tests.data.killed_writer", str(tmp_path), moment)
     assert done.returncode == -signal.SIGKILL
-    assert replacement.FILE in names(tmp_path)
+    assert dataset_writer.FILE in names(tmp_path)
     found = manifest.read(str(tmp_path))
     assert found == old if moment == "before" else found.shards[0].file == SECOND
     (tmp_path / "mine.tfrecord").write_text("of another dataset")

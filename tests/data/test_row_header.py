@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from tfps.data import converters
+from tfps.data.row_blocks import find_header
 from tfps.data.row_format import Field, RowFormat
-from tfps.data.row_header import find_header
 from tfps.errors import UserError
 
 FORMAT = RowFormat(

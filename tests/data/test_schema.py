@@ -20,7 +20,7 @@ def dataset(tmp_path: Path) -> Manifest:
 
 
 def test_a_schema_that_fits(dataset: Manifest) -> None:
-    schema.check(manifest.read(dataset.directory), TASK.schema(), "--train_data")
+    schema.check(manifest.read(dataset.directory), TASK.schema(), "--data.train")
 
 
 def test_every_difference_of_a_schema_is_listed(dataset: Manifest) -> None:
@@ -30,9 +30,9 @@ def test_every_difference_of_a_schema_is_listed(dataset: Manifest) -> None:
     label = {**dataset.labels[0], "vocabulary_size": 3}
     changed = dataclasses.replace(dataset, features=features, labels=[label])
     with pytest.raises(UserError) as caught:
-        schema.check(changed, TASK.schema(), "--eval_data")
+        schema.check(changed, TASK.schema(), "--data.eval")
     message = str(caught.value)
-    assert message.startswith(f"--eval_data={dataset.directory} holds other records")
+    assert message.startswith(f"--data.eval={dataset.directory} holds other records")
     for difference in (
         "'numbers' has dtype int64 in the data, but float32 in the config",
         "'numbers' has shape [5] in the data, but [4] in the config",

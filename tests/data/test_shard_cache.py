@@ -8,8 +8,7 @@ import pytest
 
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
 from tests.local_cloud.settings import Fault
-from tfps.data.cached_paths import ASKED, SHARDS, copy_name, note
-from tfps.data.shard_cache import IN_USE_SECONDS, ShardCache
+from tfps.data.shard_cache import ASKED, IN_USE_SECONDS, SHARDS, ShardCache, copy_name, note
 from tfps.storage import objects
 
 SIZE = 9_000_000  # more than a range

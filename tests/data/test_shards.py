@@ -53,10 +53,10 @@ def test_other_content_of_the_same_size_is_refused(cloud, data):
     changed = data.shards[2]
     rewrite(f"gs://bucket/other/{changed.file}", lambda held: held[:-1] + b"\0")
     with pytest.raises(UserError, match=f"{changed.file} has the crc32c ........, but the"):
-        manifest.read("gs://bucket/other", "--train_data")
+        manifest.read("gs://bucket/other", "--data.train")
     tf.io.gfile.remove(f"gs://bucket/other/{data.shards[4].file}")
     with pytest.raises(UserError, match=f"{data.shards[4].file} is missing; copy the dataset"):
-        manifest.read("gs://bucket/other", "--train_data")
+        manifest.read("gs://bucket/other", "--data.train")
 
 
 def test_a_shard_that_is_written_again_is_refused_by_both_generations(cloud, data):

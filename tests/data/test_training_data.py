@@ -3,8 +3,7 @@
 import pytest
 
 from tfps.data.manifest import Manifest
-from tfps.data.record_index import RecordIndex
-from tfps.data.shards import Shard
+from tfps.data.shards import RecordIndex, Shard
 from tfps.data.training_data import TrainingData, directories
 from tfps.errors import UserError
 

@@ -7,9 +7,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from tfps.data import whole_shuffle as module
+from tfps.data import record_order
+from tfps.data.record_order import describe_room, scratch_for, whole_shuffle
 from tfps.data.tfrecord import frame
-from tfps.data.whole_shuffle import describe_room, scratch_for, whole_shuffle
 from tfps.errors import UserError
 
 
@@ -62,7 +62,7 @@ def test_records_larger_than_the_memory_come_back(tmp_path):
 
 
 def test_the_memory_is_kept_to(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_LEAST_READ_BYTES", 1024)
+    monkeypatch.setattr(record_order, "_LEAST_READ_BYTES", 1024)
     memory, count, size = 1 << 17, 8_000, 200
     tracemalloc.start()
     try:

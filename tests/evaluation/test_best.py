@@ -3,7 +3,7 @@ import math
 import pytest
 
 from tfps.errors import UserError
-from tfps.evaluation.best import BestMetric
+from tfps.evaluation.history import BestMetric
 
 NAMES = ("loss", "auc", "clicked_auc", "accuracy", "rmse", "normalized_entropy", "of_log_loss")
 

@@ -2,8 +2,7 @@ import math
 
 import pytest
 
-from tfps.evaluation.best import BestMetric, EarlyStopping
-from tfps.evaluation.history import Evaluation
+from tfps.evaluation.history import BestMetric, EarlyStopping, Evaluation
 
 
 def evaluations(*losses):

@@ -1,6 +1,6 @@
 import numpy as np
 
-from tfps.evaluation.results import EvaluatedPiece
+from tfps.evaluation.metrics import EvaluatedPiece
 
 
 def result(records, name):

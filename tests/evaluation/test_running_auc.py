@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tfps.evaluation.running_auc import RunningAuc
+from tfps.evaluation.accumulators import RunningAuc
 from tfps.experiment.metrics import auc
 
 DRAW = np.random.default_rng(0)

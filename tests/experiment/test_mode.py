@@ -1,70 +1,97 @@
+import dataclasses
+
 import pytest
 
+import tfps
 from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
-from tfps.experiment.mode import Mode
+from tfps.experiment.mode import (
+    MODES,
+    AllReduce,
+    Async,
+    Bounded,
+    Local,
+    LocalSGD,
+    Sync,
+    suited,
+)
 
-TWO_REPLICAS = Cluster(("c:1",), ("a:1",))
-TWO_WORKERS = Cluster(("c:1",), ("a:1", "b:1"), ("p:1",))
+TWO_WORKERS = Cluster(("c:1",), ("w:1", "w:2"), ("p:1",))
+TWO_REPLICAS = Cluster(("c:1",), ("w:1",))
 
 
-def test_what_a_lost_worker_may_have_pushed_without_recording_it():
-    assert Mode("async").unrecorded_batches(pipeline_depth=2, sync_every=8) == 3
-    assert Mode("async", batches_per_exchange=4).unrecorded_batches(0, sync_every=8) == 4
-    assert Mode("local_sgd", sync_every=0).unrecorded_batches(0, sync_every=8) == 8
-    assert Mode("sync").unrecorded_batches(0, sync_every=8) == 0
-    assert Mode("bounded").unrecorded_batches(pipeline_depth=2, sync_every=8) == 1
+def test_batches_that_a_lost_worker_has_not_recorded():
+    assert Async().unrecorded_batches(pipeline_depth=2, sync_every=8) == 3
+    assert Async(batches_per_exchange=4).unrecorded_batches(0, sync_every=8) == 4
+    assert LocalSGD(sync_every=0).unrecorded_batches(0, sync_every=8) == 8
+    assert Sync().unrecorded_batches(0, sync_every=8) == 0
+    assert Bounded().unrecorded_batches(pipeline_depth=2, sync_every=8) == 1
+    assert Local().unrecorded_batches(pipeline_depth=2, sync_every=8) == 3
 
 
-def test_without_a_name_the_cluster_decides():
-    assert Mode().on(TWO_WORKERS).name == "async"
-    assert Mode().on(Cluster()).name == "local"
-    assert Mode().on(TWO_REPLICAS).name == "allreduce"
-    assert Mode("sync", backup_workers=1).on(TWO_WORKERS).backup_workers == 1
+def test_without_a_mode_it_is_what_suits_the_cluster():
+    assert suited(None, TWO_WORKERS) == Async()
+    assert suited(None, Cluster()) == Local()
+    assert suited(None, TWO_REPLICAS) == AllReduce()
+    assert suited(Sync(backup_workers=1), TWO_WORKERS) == Sync(backup_workers=1)
 
 
 def test_bounded_by_nothing_is_run_as_sync_and_says_so(caplog):
     caplog.set_level("INFO")
-    assert Mode("bounded").on(TWO_WORKERS).name == "bounded"
+    assert suited(Bounded(), TWO_WORKERS) == Bounded()
     assert not caplog.messages
-    assert Mode("bounded", max_staleness=0).on(TWO_WORKERS).name == "sync"
+    assert suited(Bounded(max_staleness=0, round_seconds=3), TWO_WORKERS) == Sync(round_seconds=3)
     assert caplog.messages == [
-        "--mode=bounded with --max_staleness=0 is --mode=sync, and runs as such"
+        "--mode.name=bounded with max_staleness=0 is --mode.name=sync, and runs as such"
     ]
 
 
 @pytest.mark.parametrize(
     ("mode", "cluster", "message"),
     [
-        (Mode("async"), Cluster(), "--mode=async needs a cluster, but TF_CONFIG names none"),
-        (Mode("sync"), Cluster(), "--mode=sync needs a cluster, but TF_CONFIG names none"),
-        (Mode("local"), TWO_WORKERS, "--mode=local, but TF_CONFIG names a cluster"),
-        (Mode("allreduce"), Cluster(), "--mode=allreduce needs a cluster"),
-        (Mode("allreduce"), TWO_WORKERS, "trains without ps, but TF_CONFIG names 1; leave"),
-        (Mode("sync"), TWO_REPLICAS, "--mode=sync needs a ps, but TF_CONFIG names 1 workers and"),
-        (Mode("async", backup_workers=1), TWO_WORKERS, "only --mode=sync has workers"),
-        (Mode("sync", staleness_power=1.0), TWO_WORKERS, "only --mode=async has learning rates"),
-        (Mode("sync", batches_per_exchange=4), TWO_WORKERS, "--batches_per_exchange=4: only"),
-        (Mode("sync", backup_workers=2), TWO_WORKERS, "--backup_workers=2 of 2 workers"),
+        (Async(), Cluster(), "--mode.name=async needs a cluster, but TF_CONFIG names none"),
+        (Sync(), Cluster(), "--mode.name=sync needs a cluster, but TF_CONFIG names none"),
+        (Local(), TWO_WORKERS, "--mode.name=local, but TF_CONFIG names a cluster"),
+        (AllReduce(), Cluster(), "--mode.name=allreduce needs a cluster"),
+        (AllReduce(), TWO_WORKERS, "trains without ps, but TF_CONFIG names 1; leave"),
+        (Sync(), TWO_REPLICAS, "--mode.name=sync needs a ps, but TF_CONFIG names 1 workers and"),
+        (Sync(backup_workers=2), TWO_WORKERS, "--mode.backup_workers=2 of 2 workers"),
     ],
 )
 def test_what_does_not_suit_a_cluster_is_refused(mode, cluster, message):
     with pytest.raises(UserError, match=message):
-        mode.on(cluster)
+        suited(mode, cluster)
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("kind", "setting", "message"),
     [
-        ({"name": "sink"}, "mode.name=sink must be one of async, "),
-        ({"backup_workers": -1}, "mode.backup_workers=-1 must be 0 or more"),
-        ({"max_staleness": -1}, "mode.max_staleness=-1 must be 0 or more"),
-        ({"staleness_power": -0.5}, "mode.staleness_power=-0.5 must be 0 or more"),
-        ({"sync_every": -1}, "mode.sync_every=-1 must be at least 1, or 0 to be chosen"),
-        ({"batches_per_exchange": 0}, "mode.batches_per_exchange=0 must be at least 1"),
-        ({"round_seconds": 0.0}, "mode.round_seconds=0.0 must be positive"),
+        (Sync, {"backup_workers": -1}, "mode.backup_workers=-1 must be 0 or more"),
+        (Bounded, {"max_staleness": -1}, "mode.max_staleness=-1 must be 0 or more"),
+        (Async, {"staleness_power": -0.5}, "mode.staleness_power=-0.5 must be 0 or more"),
+        (LocalSGD, {"sync_every": -1}, "mode.sync_every=-1 must be 0 or more"),
+        (Async, {"batches_per_exchange": 0}, "mode.batches_per_exchange=0 must be 1 or more"),
+        (Sync, {"round_seconds": 0.0}, "mode.round_seconds=0.0 must be positive"),
+        (Bounded, {"round_seconds": 0.0}, "mode.round_seconds=0.0 must be positive"),
     ],
 )
-def test_settings_out_of_range_are_refused(settings, message):
+def test_settings_out_of_range_are_refused(kind, setting, message):
     with pytest.raises(UserError, match=message):
-        Mode(**settings)
+        kind(**setting)
+
+
+def test_a_mode_has_its_own_settings_alone():
+    for kind in MODES.values():
+        own = {field.name for field in dataclasses.fields(kind)}
+        for other in ("backup_workers", "max_staleness", "staleness_power", "sync_every"):
+            if other not in own:
+                with pytest.raises(TypeError, match=other):
+                    kind(**{other: 1})
+
+
+def test_what_is_no_mode_is_refused_with_those_that_there_are(tmp_path):
+    with pytest.raises(AttributeError, match=r"tfps\.Mode is gone: .* tfps\.Sync\(backup_workers"):
+        tfps.Mode  # noqa: B018 - asking is what is tested
+    for wrong in ("sync", tfps.Sync, {"name": "sync"}):
+        with pytest.raises(UserError, match=r"it must be one of tfps\.Async\(\), tfps\.Sync\(\), "):
+            tfps.Experiment("mine", task=None, mode=wrong)

@@ -8,6 +8,7 @@ from tfps.data.feature import Feature
 from tfps.errors import UserError
 from tfps.experiment import overrides
 from tfps.experiment.experiment import Experiment
+from tfps.experiment.mode import MODES, AllReduce, Bounded, Mode, Sync
 from tfps.experiment.task import Task
 
 
@@ -93,13 +94,18 @@ def test_every_part_of_an_experiment_can_be_set() -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("train.batch_size", "--set train.batch_size: write it as field=value"),
+        ("train.batch_size", "--train.batch_size: write it as field=value"),
         ("=5", "write it as field=value"),
         (
             "train.batchsize=5",
             "train.batchsize is no field; the fields are train.batch_size: int =",
         ),
         ("tain.batch_size=5", "tain is no field; the fields are name: str = 'all', task.*, data.*"),
+        ("tain.x=5", "task.*, data.*, train.*, mode.*, callbacks"),
+        ("mode.x=5", "mode.x is no field; the fields are mode.name, mode.staleness_power, "),
+        ("mode.sync_every=1", "is a setting of one mode; name it too: --mode.name=local_sgd"),
+        ("mode.round_seconds=1", "name it too: --mode.name=sync or --mode.name=bounded"),
+        ("mode.name=sink", "mode.name must be one of async, sync, "),
         ("train.batch_size=many", "train.batch_size must be int, not 'many'"),
         ("train.batch_size=1.5", "train.batch_size must be int, not '1.5'"),
         ("task.deep=1", "task.deep must be bool (true or false), not '1'"),
@@ -116,5 +122,40 @@ def test_every_part_of_an_experiment_can_be_set() -> None:
 def test_what_cannot_be_set_is_explained(override: str, message: str) -> None:
     with pytest.raises(UserError) as caught:
         overrides.apply(EXPERIMENT, [override])
-    assert str(caught.value).startswith(f"--set {override}: ")
+    assert str(caught.value).startswith(f"--{override}: ")
     assert message in str(caught.value)
+
+
+def in_mode(*texts: str, mode: Mode | None = None) -> Mode | None:
+    experiment = dataclasses.replace(EXPERIMENT, mode=mode)
+    return overrides.apply(experiment, [f"mode.{text}" for text in texts]).mode
+
+
+@pytest.mark.parametrize("mode", [None, *(kind() for kind in MODES.values())], ids=str)
+def test_a_mode_is_named_from_any_config(mode: Mode | None) -> None:
+    expected = Sync(backup_workers=1)
+    assert in_mode("name=sync", "backup_workers=1", mode=mode) == expected
+    assert in_mode("backup_workers=1", "name=sync", mode=mode) == expected  # in any order
+    for name, kind in MODES.items():
+        assert in_mode(f"name={name}", mode=mode) == kind()
+    assert in_mode("name=", mode=mode) is None
+
+
+def test_settings_of_a_config_stay_while_the_mode_does() -> None:
+    mode = Sync(backup_workers=2, round_seconds=5)
+    assert in_mode("name=sync", mode=mode) == mode
+    assert in_mode("round_seconds=1", mode=mode) == Sync(backup_workers=2, round_seconds=1)
+    assert in_mode("name=bounded", mode=mode) == Bounded()
+
+
+def test_a_field_that_the_mode_lacks_is_refused_with_the_modes_that_have_it() -> None:
+    with pytest.raises(UserError) as caught:
+        in_mode("backup_workers=1", "name=async", mode=Sync())
+    assert str(caught.value) == (
+        "--mode.backup_workers=1: mode async has no backup_workers (its settings: staleness_power, "
+        "batches_per_exchange); leave it out, or use --mode.name=sync"
+    )
+    with pytest.raises(
+        UserError, match=r"mode allreduce has no max_staleness \(its settings: none"
+    ):
+        in_mode("max_staleness=1", mode=AllReduce())

@@ -7,7 +7,7 @@ from tests.job_dir.reports import short_report
 from tests.prediction_model import export
 from tfps.errors import UserError
 from tfps.job_dir import report
-from tfps.job_dir.report_fields import INTERRUPTED
+from tfps.job_dir.report import INTERRUPTED
 
 
 def test_it_is_the_newest_version_in_the_job_dir(tmp_path):

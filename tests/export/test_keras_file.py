@@ -13,7 +13,7 @@ from tests.training_fixtures import Trainer, dataset
 from tfps.errors import UserError
 from tfps.export.keras_file import export_keras
 from tfps.export.parameters import StoreParameters
-from trainer.chief.export_sample import predict_sample
+from trainer.chief.exports import predict_sample
 
 BATCH = {"numbers": tf.reshape(tf.linspace(-1.0, 1.0, 12), [3, 4]), "token": tf.constant([0, 1, 7])}
 

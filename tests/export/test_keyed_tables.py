@@ -15,9 +15,9 @@ from tests.export.test_saved_model import LOAD
 from tests.training_fixtures import Trainer, dataset
 from tests.worker.test_keyed_modes import IDS, Tokens
 from tfps.errors import UserError
-from tfps.export.key_places import NO_KEY, NOWHERE, KeyPlaces
+from tfps.export.keyed_slices import NO_KEY, NOWHERE, KeyPlaces
 from tfps.export.loaded_model import ExportedModel
-from tfps.export.row_encoding import RowEncoding
+from tfps.export.sliced_variables import RowEncoding
 
 FORMS = {"float32": {}, "int8": {"encoding": RowEncoding("int8")}}
 ASKED = [7, NO_KEY, -5, 3]

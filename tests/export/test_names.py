@@ -14,14 +14,14 @@ from tests.training_fixtures import Trainer
 from tfps.data import examples
 from tfps.data.feature import Feature
 from tfps.experiment.task import Task
+from tfps.export.exported_files import SCHEMA_FILE
 from tfps.export.keras_file import export_keras
 from tfps.export.loaded_model import ExportedModel
-from tfps.export.names import SCHEMA_FILE
 from tfps.export.parameters import StoreParameters
 from tfps.export.saved_model import try_export
-from tfps.export.warm_up import read_warm_up
+from tfps.export.versions import read_warm_up
 from tfps.model.inputs import python_arguments
-from trainer.chief.export_sample import predict_sample
+from trainer.chief.exports import predict_sample
 from trainer.serving.question import read_question
 
 NUMBERS = (
@@ -129,7 +129,7 @@ def test_servers_of_tensorflow_take_the_features_own_names(trainer, exported):
 def test_a_request_names_them_too(trainer, exported, sample):
     model = ExportedModel.load(str(exported))
     row = {name: np.asarray(value[0]).tolist() for name, value in sample.features.items()}
-    answer = read_question({"instances": [row]}, model, 10).ask(model)
+    answer = read_question(json.dumps({"instances": [row]}).encode(), model, 10).ask(model)
     np.testing.assert_allclose(answer["buy rate"], sample.predictions["buy rate"][:1], atol=1e-6)
 
 

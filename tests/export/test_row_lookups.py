@@ -16,9 +16,9 @@ from configs.smoke import Smoke
 from tests.export.test_slices import BATCH
 from tests.training_fixtures import Trainer, dataset, reused
 from tfps.errors import UserError
+from tfps.export.exported_files import SCHEMA_FILE
 from tfps.export.loaded_model import ExportedModel
-from tfps.export.names import SCHEMA_FILE
-from tfps.export.row_encoding import RowEncoding
+from tfps.export.sliced_variables import RowEncoding
 from tfps.store import partitioned_variable
 
 FORMS = {

@@ -13,9 +13,9 @@ import tensorflow as tf
 from configs.smoke import Smoke
 from tests.training_fixtures import Trainer, dataset
 from tfps.errors import RunError
+from tfps.export.exported_files import FORMAT
 from tfps.export.loaded_model import ExportedModel
-from tfps.export.sample import Sample
-from tfps.export.schema_file import FORMAT
+from tfps.export.saved_model import Sample
 
 FEATURES = [{"name": "x", "dtype": "float32", "shape": [], "vocabulary_size": 0}]
 

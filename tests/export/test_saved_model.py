@@ -13,10 +13,10 @@ from tests.models import TaskOf, functional
 from tests.training_fixtures import Trainer, dataset, reused
 from tfps.data.feature import Feature
 from tfps.errors import UserError
+from tfps.export.exported_files import SCHEMA_FILE
 from tfps.export.loaded_model import ExportedModel
-from tfps.export.names import SCHEMA_FILE
-from tfps.export.row_encoding import RowEncoding
-from trainer.serving.example_check import check_examples
+from tfps.export.sliced_variables import RowEncoding
+from trainer.serving.question import check_examples
 
 # Run without tfps, configs and Keras: what serves the model has none of them.
 LOAD = """

@@ -16,12 +16,12 @@ from tests.checkpoint.saved_state import DATA
 from tests.export.test_saved_model import LOAD
 from tests.training_fixtures import Trainer, WithOptimizer, dataset, reused, save
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.offline import named_checkpoint
+from tfps.checkpoint.saved_values import named_checkpoint
 from tfps.errors import RunError, UserError
-from tfps.export import sliced_group
+from tfps.export import sliced_variables
 from tfps.export.loaded_model import ExportedModel
-from tfps.export.row_encoding import RowEncoding
-from tfps.leases.queue_state import QueueState
+from tfps.export.sliced_variables import RowEncoding
+from tfps.leases.queue import QueueState
 from tfps.store import partitioned_variable
 from trainer.export import export_checkpoint
 
@@ -131,9 +131,9 @@ def test_an_id_outside_its_table_is_refused_by_name(manifest, tmp_path):
 
 
 def test_rows_that_were_written_wrong_are_not_put_in_place(manifest, tmp_path, monkeypatch):
-    write = sliced_group.SlicedGroup.write
+    write = sliced_variables.SlicedGroup.write
     monkeypatch.setattr(
-        sliced_group.SlicedGroup,
+        sliced_variables.SlicedGroup,
         "write",
         lambda self, prefix, first, rows: write(self, prefix, first, rows + 0.1),
     )
@@ -143,10 +143,10 @@ def test_rows_that_were_written_wrong_are_not_put_in_place(manifest, tmp_path, m
 
 
 def test_a_directory_that_the_ps_do_not_share_is_refused(manifest, tmp_path, monkeypatch):
-    write = sliced_group.SlicedGroup.write
+    write = sliced_variables.SlicedGroup.write
     elsewhere = str(tmp_path / "elsewhere" / "variables")
     monkeypatch.setattr(
-        sliced_group.SlicedGroup,
+        sliced_variables.SlicedGroup,
         "write",
         lambda self, prefix, first, rows: dataclasses.replace(
             write(self, elsewhere, first, rows), prefix=f"{prefix}.slice-0-{first}"

@@ -54,7 +54,7 @@ def test_what_fails_is_told_with_layer_line_reason_and_way_out():
     with pytest.raises(
         UserError,
         match=r"not exported as a SavedModel: in layer 'failing': test_trial.py:\d+, `raise .*`: "
-        r"no such thing\. Change that, or train with --export=none and .* --format=keras",
+        r"no such thing\. Change that, or train with --train.export=none and .* --format=keras",
     ):
         tried(FailsLater())
     assert not tf.io.gfile.exists("ram://tfps/trial_export")

@@ -6,8 +6,8 @@ import pytest
 
 from tfps.errors import UserError
 from tfps.export import versions
+from tfps.export.exported_files import GRAPH_FILE
 from tfps.export.loaded_model import ExportedModel
-from tfps.export.names import GRAPH_FILE
 
 
 def make(base, number, is_whole=True):

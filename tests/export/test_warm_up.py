@@ -7,8 +7,8 @@ from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
 from tests.training_fixtures import dataset, reused
 from tfps.data.feature import Feature
-from tfps.export.names import EXAMPLES_SIGNATURE, FEATURES_SIGNATURE, WARM_UP_FILE
-from tfps.export.warm_up import write_warm_up
+from tfps.export.exported_files import EXAMPLES_SIGNATURE, FEATURES_SIGNATURE, WARM_UP_FILE
+from tfps.export.versions import write_warm_up
 
 MOST_REQUESTS = 1000  # that TensorFlow Serving takes
 

@@ -26,7 +26,7 @@ from tests import counting_task
 from tests.faults import shim
 from tests.loaded.client import Loaded
 from tfps.checkpoint import commit_marker, reader
-from tfps.checkpoint.failures import DamagedCheckpointError
+from tfps.checkpoint.checkpoint import DamagedCheckpointError
 
 RECORDS, EPOCHS = 60, 3
 LASTING = ("EIO", "ENOSPC", "EROFS")  # also tried from one call to the run's end
@@ -167,10 +167,10 @@ class Exploration:
         """Trains; returns the exit code and what it said."""
         out = job_dir.with_name(f"{job_dir.name}.out")
         flags = {
-            "mode": "local",
+            "mode.name": "local",
             "config": "tests/counting_task.py",
-            "train_data": self._data,
-            "eval_data": self._data,
+            "data.train": self._data,
+            "data.eval": self._data,
             "job_dir": job_dir,
             "progress": "lines",
         }
@@ -193,7 +193,7 @@ class Exploration:
         }
         arguments = [json.dumps(order)]
         arguments += [f"--{name}={value}" for name, value in flags.items()]
-        arguments += [f"--set={name}={value}" for name, value in settings.items()]
+        arguments += [f"--{name}={value}" for name, value in settings.items()]
         with out.open("wb") as said:
             fork = self._loaded.start("tests.faults.misbehaving", arguments, said.fileno())
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -15,7 +15,7 @@ from tests import unrolling
 from tests.faults import shim
 from tfps.storage import failures
 from trainer import entry, task
-from trainer.flags import field_flags
+from trainer.flags import experiment_flags
 
 
 def main() -> None:
@@ -26,7 +26,7 @@ def main() -> None:
     # Better graphs would cost more than they save.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     shim.misbehave(fault=shim.FAULTS.get(order.pop("fault"), shim.NOTHING), **order)
-    entry.run(task.main, has_lasting_threads=True, rewritten=field_flags.expand)
+    entry.run(task.main, has_lasting_threads=True, rewritten=experiment_flags.take)
 
 
 if __name__ == "__main__":

@@ -13,11 +13,10 @@ from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture
 from tests.local_cloud.settings import Fault
 from tests.training_fixtures import Trainer, save
 from tfps.checkpoint import reader
-from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.retention import Retention
+from tfps.checkpoint.directory import CheckpointDirectory, Retention
 from tfps.errors import RunError
 from tfps.job_dir.chief_fence import ChiefFence
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 
 KINDS = ("read", "stat", "list", "write", "copy", "delete")
 EVERY = "TFPS_EVERY_REQUEST" in os.environ

@@ -9,9 +9,9 @@ from tests.faults import shim
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.errors import RunError
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
-from tfps.job_dir.preemption import PreemptionNotices
+from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
-from tfps.storage import atomic_file, failures, files, patience
+from tfps.storage import atomic_file, failures, files
 from tfps.storage.failures import StorageError
 
 ERRORS = ("EIO", "ESTALE", "ETIMEDOUT")
@@ -96,8 +96,8 @@ def test_a_chief_holds_its_job_while_the_storage_is_silent(tmp_path, faults, mon
     fence.check()
     with pytest.raises(StorageError):  # what counts is not done on an old answer
         fence.confirm()
-    now = patience.time.monotonic()
-    monkeypatch.setattr(patience.time, "monotonic", lambda: now + patience.HOLD_SECONDS + 1)
+    now = failures.time.monotonic()
+    monkeypatch.setattr(failures.time, "monotonic", lambda: now + failures.HOLD_SECONDS + 1)
     with pytest.raises(RunError, match=r"^for 30\d s .*chief\.json cannot be read") as silent:
         fence.check()
     assert silent.value.exit_code == 3
@@ -109,7 +109,7 @@ def test_a_chief_holds_its_job_while_the_storage_is_silent(tmp_path, faults, mon
 
 @pytest.mark.parametrize("kind", ERRORS)
 def test_a_ps_that_leaves_is_still_leaving_while_the_storage_is_silent(tmp_path, faults, kind):
-    notices, held = PreemptionNotices(str(tmp_path)), patience.Patience()
+    notices, held = PreemptionNotices(str(tmp_path)), failures.Patience()
     notices.post(TaskName("ps", 1))
     leaving = held.ask(notices.posted, [])
     faults(kind)

@@ -11,8 +11,8 @@ from tests.golden.models import MODEL, in_bucket
 DIRECTORY = pathlib.Path(__file__).parent
 _ARGUMENTS = (
     "--config=configs/criteo.py",
-    "--train_data=gs://bucket/train",
-    "--eval_data=gs://bucket/eval",
+    "--data.train=gs://bucket/train",
+    "--data.eval=gs://bucket/eval",
     "--job_dir=gs://bucket/run",
 )
 _PREDICTED = (
@@ -86,15 +86,7 @@ _DEPLOYMENTS = {
         *(*_ON_VERTEX, f"--image={_SERVING}-gpu", "--machine=g2-standard-8"),
         *("--accelerator=NVIDIA_L4:1", "--min_replicas=2"),
     ),
-    "vertex-canary": (*_ON_VERTEX, "--canary=10", "--label=team=ads", *_ACCOUNTS),
-    "vertex-rows": (
-        *("batch", *_ON_VERTEX, "--input=gs://bucket/rows/*.jsonl"),
-        *("--predictions=gs://bucket/predictions", "--request_records=256"),
-    ),
-    "vertex-table": (
-        *("batch", *_ON_VERTEX, "--input=bq://my-project.data.rows", "--key=row"),
-        *("--predictions=bq://my-project.data", "--label=team=ads", *_ACCOUNTS),
-    ),
+    "vertex-traffic": (*_ON_VERTEX, "--traffic=10", "--label=team=ads", *_ACCOUNTS),
 }
 
 # Flags by the name of the file that keeps the requests; behind "--" more arguments of the tasks.

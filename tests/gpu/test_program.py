@@ -88,7 +88,7 @@ def test_a_setup_has_its_gpus(setup, visible, launched):
     assert systems.environ(setup, ["3", "5"])["CUDA_VISIBLE_DEVICES"] == visible
     command = systems.tfps_command(Case(jit_compile=True), setup, ["--x"])
     assert command[2 : 4 + len(launched)] == ["cloud.local", *launched, "--x"]
-    assert {f"--mode={setup.mode}", "--jit_compile"} <= set(command)
+    assert {f"--mode.name={setup.mode}", "--train.jit_compile=true"} <= set(command)
 
 
 def run(*flags, module="benchmarks.gpu", **environ):
@@ -171,5 +171,5 @@ def test_a_job_is_trained_to_the_end_with_the_configs_own_batches():
     command = systems.trained_to_the_end(
         Case("census"), Setup("local"), kept.learnt, kept.evaluated, pathlib.Path("j")
     )
-    assert {"--train_data=l", "--eval_data=e", "--job_dir=j"} <= set(command)
+    assert {"--data.train=l", "--data.eval=e", "--job_dir=j"} <= set(command)
     assert not any("batch_size" in each for each in command)

@@ -20,10 +20,10 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from tfps.cluster import failures, sockets
-from tfps.coordinator import remote_contexts
-from tfps.coordinator.repeated_failure import FailureLog
-from tfps.store.save_now import save_now
-from tfps.store.worker_copy import WorkerCopy
+from tfps.coordinator import connector
+from tfps.coordinator.executor import FailureLog
+from tfps.store.model_state import WorkerCopy
+from tfps.store.partitioned_variable import save_now
 
 PS = "/job:ps/replica:0/task:0/device:CPU:0"
 
@@ -40,14 +40,14 @@ def main() -> dict[str, Any]:
         spec, task_type="chief", task_id=0, rpc_layer="grpc"
     )
     seen["sent"] = _sent_to_tasks()
-    remote_contexts.set_up(60)
+    connector.set_up(60)
     strategy = tf.distribute.ParameterServerStrategy(resolver)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with tf.device(PS):
         variable = tf.Variable(0.0)
         queue = tf.queue.FIFOQueue(10, [tf.int64], shapes=[[]])
     seen["device"] = variable.device
-    remote_contexts.leave_layouts_alone()
+    connector.leave_layouts_alone()
     print("what goes before is not the cluster's", file=sys.stderr, flush=True)
     seen |= _closures(coordinator, variable, queue)
     seen["saved"] = _saved()

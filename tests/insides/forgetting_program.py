@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from cloud.local.ports import Ports
+from cloud.local.command import Ports
 from tfps.cluster import failures
 
 SERVER = """

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from google.protobuf import descriptor_pool, message_factory
 
-from tfps.worker.local_rows import LocalRows
+from tfps.worker.local_copy import LocalRows
 
 CPU = "/device:CPU:0"
 SECONDS = 60  # for what does not wait unless TensorFlow has changed

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from cloud.local.ports import Ports
+from cloud.local.command import Ports
 from tests.project import ROOT
 from tfps.cluster.identity import ServerIdentity
 from tfps.cluster.liveness import Liveness, probe

@@ -80,7 +80,7 @@ class Place:
         """A copy of a dataset, and a flag that names it."""
         target = self.path / "data"
         shutil.copytree(source or self.datasets.two_shards, target)
-        return target, f"--train_data={target}"
+        return target, f"--data.train={target}"
 
     def edit_manifest(self, change: Callable[[dict], None]) -> None:
         """Changes the manifest of the copied dataset."""

@@ -33,7 +33,7 @@ def tf_config(cluster: Mapping[str, list[str]], job: str = "chief", index: int =
 
 def no_manifest(place: Place) -> list[str]:
     (place.path / "empty").mkdir()
-    return place.flags(f"--train_data={place.path}/empty")
+    return place.flags(f"--data.train={place.path}/empty")
 
 
 def manifest_not_json(place: Place) -> list[str]:
@@ -94,7 +94,7 @@ def shard_of_another_schema(place: Place) -> list[str]:
 
 def id_outside_the_table(place: Place) -> list[str]:
     source = generate(
-        place.path / "more_ids", "--records=200", "--shards=1", "--set=task.vocabulary=40"
+        place.path / "more_ids", "--records=200", "--shards=1", "--task.vocabulary=40"
     )
     _, flag = place.data(source)
 
@@ -109,7 +109,7 @@ def id_outside_the_table(place: Place) -> list[str]:
 
 def checkpoint_of_another_model(place: Place) -> list[str]:
     shutil.copytree(place.finished_job, place.path / "job")
-    return place.flags("--set=task.units=16")
+    return place.flags("--task.units=16")
 
 
 def every_checkpoint_damaged(place: Place) -> list[str]:
@@ -141,28 +141,28 @@ CASES = {
         with_config("def get_config(:\n"), ("{path}/bad.py line 1: SyntaxError",)
     ),
     "unknown field": Case(
-        with_flags("--set=train.batchsize=8"),
-        ("--set train.batchsize=8: train.batchsize is no field", "train.batch_size"),
+        with_flags("--train.batchsize=8"),
+        ("--train.batchsize=8: train.batchsize is no field", "train.batch_size"),
     ),
     "field of a wrong type": Case(
-        with_flags("--set=train.batch_size=many"),
-        ("--set train.batch_size=many: train.batch_size must be int, not 'many'",),
+        with_flags("--train.batch_size=many"),
+        ("--train.batch_size=many: train.batch_size must be int, not 'many'",),
     ),
-    "batch_size=0": Case(with_flags("--set=train.batch_size=0"), ("train.batch_size=0", "least 1")),
+    "batch_size=0": Case(with_flags("--train.batch_size=0"), ("train.batch_size=0", "least 1")),
     "unknown flag": Case(with_flags("--job_directory=x"), ("job_directory", "--help")),
     "no job_dir": Case(without("job_dir"), ("--job_dir is missing",)),
-    "no train_data": Case(without("train_data"), ("--train_data is missing", "trainer.prepare")),
-    "train_data not there": Case(
-        with_flags("--train_data={path}/nowhere"), ("--train_data={path}/nowhere does not exist",)
+    "no data.train": Case(without("data.train"), ("--data.train is missing", "trainer.prepare")),
+    "data.train not there": Case(
+        with_flags("--data.train={path}/nowhere"), ("--data.train={path}/nowhere does not exist",)
     ),
-    "eval_data not there": Case(
-        with_flags("--eval_data={path}/nowhere"), ("--eval_data={path}/nowhere does not exist",)
+    "data.eval not there": Case(
+        with_flags("--data.eval={path}/nowhere"), ("--data.eval={path}/nowhere does not exist",)
     ),
-    "no manifest": Case(no_manifest, ("--train_data={path}/empty has no manifest.json",)),
-    "manifest not JSON": Case(manifest_not_json, ("--train_data={path}/data", "is not JSON")),
+    "no manifest": Case(no_manifest, ("--data.train={path}/empty has no manifest.json",)),
+    "manifest not JSON": Case(manifest_not_json, ("--data.train={path}/data", "is not JSON")),
     "shard missing": Case(
         shard_missing,
-        ("--train_data={path}/data: shard smoke-00001-of-00002.tfrecord is missing",),
+        ("--data.train={path}/data: shard smoke-00001-of-00002.tfrecord is missing",),
     ),
     "shard truncated": Case(
         shard_truncated, ("smoke-00000-of-00002.tfrecord has", "bytes, but the manifest says")
@@ -186,14 +186,15 @@ CASES = {
         ),
     ),
     "more bad records than allowed": Case(
-        lambda place: [*shard_of_another_schema(place), "--max_bad_records=139"],
+        lambda place: [*shard_of_another_schema(place), "--data.max_bad_records=139"],
         (
             "record 0 (byte 0) holds 3 values in 'numbers', not 4; it is the first of 140 bad "
-            "records there; 0 were passed over before, and --max_bad_records=139 allows no more",
+            "records there; 0 were passed over before, and --data.max_bad_records=139 allows no "
+            "more",
         ),
     ),
     "data of another schema": Case(
-        with_flags("--set=task.vocabulary=30"),
+        with_flags("--task.vocabulary=30"),
         ("'token' has vocabulary_size 20 in the data, but 30 in the config",),
     ),
     "id outside the table": Case(
@@ -216,38 +217,40 @@ CASES = {
         ("every checkpoint in {path}/job/checkpoints is damaged", "parameters.index is missing"),
     ),
     "unsupported optimizer": Case(
-        with_config(CONFIG, "--set=task.wrong=optimizer"),
+        with_config(CONFIG, "--task.wrong=optimizer"),
         ("optimizer Nadam is not supported", "Adagrad, Adam"),
     ),
     "optimizer with an average": Case(
-        with_config(CONFIG, "--set=task.wrong=average"), ("optimizer Adam: use_ema=True",)
+        with_config(CONFIG, "--task.wrong=average"), ("optimizer Adam: use_ema=True",)
     ),
     "model that does not fit the features": Case(
-        with_config(CONFIG, "--set=task.wrong=model"), ("build_model(): ", "numbers", "token")
+        with_config(CONFIG, "--task.wrong=model"), ("build_model(): ", "numbers", "token")
     ),
     "metric that fails": Case(
         lambda place: place.flags(
-            place.config(CONFIG), "--set=task.wrong=metric", f"--eval_data={place.datasets.eval}"
+            place.config(CONFIG), "--task.wrong=metric", f"--data.eval={place.datasets.eval}"
         ),
         ("metric 'skill' of Bad fails: ", "labels of 167 evaluation records", "override metrics()"),
         {"TF_CONFIG": tf_config(UNREACHABLE)},
     ),
     "loss that is no scalar, before any task is looked for": Case(
-        with_config(CONFIG, "--set=task.wrong=loss"),
+        with_config(CONFIG, "--task.wrong=loss"),
         ("loss() of Bad gives a tensor of shape (None,), not a scalar",),
         {"TF_CONFIG": tf_config(UNREACHABLE)},
     ),
-    "async without a cluster": Case(with_flags("--mode=async"), ("--mode=async", "TF_CONFIG")),
+    "async without a cluster": Case(
+        with_flags("--mode.name=async"), ("--mode.name=async", "TF_CONFIG")
+    ),
     "one thread in a cluster": Case(
         with_flags("--inter_op_threads=1"),
         ("--inter_op_threads=1: a task of a cluster needs 2",),
         {"TF_CONFIG": tf_config(UNREACHABLE)},
     ),
-    "unknown mode": Case(with_flags("--mode=sink"), ("--mode=sink",)),
+    "unknown mode": Case(with_flags("--mode.name=sink"), ("--mode.name=sink",)),
     "another backend": Case(with_flags(), ("KERAS_BACKEND=jax",), {"KERAS_BACKEND": "jax"}),
     "local in a cluster": Case(
-        with_flags("--mode=local"),
-        ("--mode=local, but TF_CONFIG names a cluster",),
+        with_flags("--mode.name=local"),
+        ("--mode.name=local, but TF_CONFIG names a cluster",),
         {"TF_CONFIG": tf_config({"chief": ["h:1"], "worker": ["h:2"], "ps": ["h:3"]})},
     ),
     "ps_memory without a unit": Case(
@@ -258,11 +261,11 @@ CASES = {
         ("--ps_memory=512 MiB: each of 1 ps needs up to", "no number of ps would do"),
     ),
     "unknown wire_dtype": Case(
-        with_flags("--set=train.wire_dtype=float16"),
+        with_flags("--train.wire_dtype=float16"),
         ("train.wire_dtype=float16 must be one of float32, bfloat16",),
     ),
     "unknown row_updates": Case(
-        with_flags("--set=train.row_updates=eager"),
+        with_flags("--train.row_updates=eager"),
         ("train.row_updates=eager must be one of keras, lazy",),
     ),
     "TF_CONFIG not JSON": Case(with_flags(), ("TF_CONFIG is not JSON",), {"TF_CONFIG": "{'a'"}),
@@ -272,8 +275,8 @@ CASES = {
         {"TF_CONFIG": tf_config({"chief": ["h:1"], "worker": ["h:2"], "ps": ["h:3"]}, "worker", 1)},
     ),
     "workers without ps": Case(
-        with_flags("--mode=async"),
-        ("--mode=async needs a ps, but TF_CONFIG names 1 workers and no ps",),
+        with_flags("--mode.name=async"),
+        ("--mode.name=async needs a ps, but TF_CONFIG names 1 workers and no ps",),
         {"TF_CONFIG": tf_config({"chief": ["h:1"], "worker": ["h:2"]})},
     ),
     "more workers needed than there are": Case(

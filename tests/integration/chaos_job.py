@@ -16,16 +16,16 @@ from cluster_process import PATIENCE, Program, read_report
 from tests.counting_census import COUNT
 from tests.integration.census_rows import census_rows
 from tests.loaded import started
-from tfps.checkpoint.offline import dense_values
+from tfps.checkpoint.saved_values import dense_values
 from tfps.export.versions import newest_version
-from tfps.store.keyed.hashing import keys_of_array, salt_of
+from tfps.store.keyed_layout import keys_of_array, salt_of
 
 RECORDS, EVAL_RECORDS, EPOCHS, BATCH = 6_400, 3_200, 2, 64
 CONFIG = "--config=tests/counting_census.py"
 CHECKPOINT_SECONDS = 2.0
 LATENESS = 10.0  # seconds that a checkpoint may come later than it is due, or take
 SYNC_EVERY = 4
-ROUND_SECONDS = 2
+_ROUNDS = "--mode.round_seconds=2"
 CENSUS = "TFPS_CENSUS"  # names the directory of the real data
 # Of rows that are drawn like them, runs to which nothing happens reach 0.655 to 0.697.
 AUC_TOLERANCE = 0.01 if CENSUS in os.environ else 0.08
@@ -33,11 +33,11 @@ _LEARNING_RATE = 0.05
 # Batches of its lease that a worker may train after another has begun it: it looks once in ten.
 _UNSEEN_STEPS = 10 + 9 + 3
 _MODES = {
-    "async": ("--mode=async",),
-    "sync": ("--mode=sync",),
-    "sync, 1 backup": ("--mode=sync", "--backup_workers=1"),
-    "bounded": ("--mode=bounded", "--max_staleness=2"),
-    "local_sgd": ("--mode=local_sgd", f"--sync_every={SYNC_EVERY}"),
+    "async": ("--mode.name=async",),
+    "sync": ("--mode.name=sync", _ROUNDS),
+    "sync, 1 backup": ("--mode.name=sync", "--mode.backup_workers=1", _ROUNDS),
+    "bounded": ("--mode.name=bounded", "--mode.max_staleness=2", _ROUNDS),
+    "local_sgd": ("--mode.name=local_sgd", f"--mode.sync_every={SYNC_EVERY}"),
 }
 MODES = tuple(_MODES)
 # Workers and ps. A run costs what it takes to start its processes and make their graphs.
@@ -151,18 +151,17 @@ class Job:
             *own,
             "--",
             CONFIG,
-            f"--train_data={self.data / 'train'}",
-            f"--eval_data={self.data / 'eval'}",
+            f"--data.train={self.data / 'train'}",
+            f"--data.eval={self.data / 'eval'}",
             f"--job_dir={self.job_dir}",
             *_MODES[drawn.mode],
             *["--chief_works"] * drawn.chief_works,
-            f"--round_seconds={ROUND_SECONDS}",
-            f"--set=task.in_rounds={in_rounds}",
-            f"--set=task.learning_rate={rate}",
-            f"--set=task.has_keys={drawn.has_keys}",
-            f"--set=train.batch_size={BATCH}",
-            f"--set=train.epochs={EPOCHS}",
-            f"--set=train.checkpoint_seconds={CHECKPOINT_SECONDS}",
+            f"--task.in_rounds={in_rounds}",
+            f"--task.learning_rate={rate}",
+            f"--task.has_keys={drawn.has_keys}",
+            f"--train.batch_size={BATCH}",
+            f"--train.epochs={EPOCHS}",
+            f"--train.checkpoint_seconds={CHECKPOINT_SECONDS}",
             "--progress_seconds=0.2",
             module="cloud.local",
         )

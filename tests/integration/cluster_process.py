@@ -164,8 +164,8 @@ def _descendants(process: psutil.Process) -> list[psutil.Process]:
 
 def trainer_flags(train: object, job_dir: object, *more: str, eval_data: object = "") -> list[str]:
     """Flags of `trainer.task` for the smoke config."""
-    flags = ["--config=configs/smoke.py", f"--train_data={train}", f"--job_dir={job_dir}"]
-    return [*flags, *([f"--eval_data={eval_data}"] if eval_data else []), *more]
+    flags = ["--config=configs/smoke.py", f"--data.train={train}", f"--job_dir={job_dir}"]
+    return [*flags, *([f"--data.eval={eval_data}"] if eval_data else []), *more]
 
 
 def local_cluster(

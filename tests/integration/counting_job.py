@@ -20,11 +20,11 @@ def flags(
     """The trainer's."""
     return [
         "--config=tests/counting_task.py",
-        f"--train_data={data.directory}",
+        f"--data.train={data.directory}",
         f"--job_dir={job_dir}",
-        f"--set=task.records={task.records}",
-        f"--set=task.payload={task.payload}",
-        f"--set=task.step_seconds={task.step_seconds}",
+        f"--task.records={task.records}",
+        f"--task.payload={task.payload}",
+        f"--task.step_seconds={task.step_seconds}",
         *more,
     ]
 

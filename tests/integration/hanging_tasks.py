@@ -28,7 +28,7 @@ def connecting(tasks: SeparateTasks, **sees: str) -> Program:
 
 def training(tasks: SeparateTasks, *flags: str, sees: dict[str, str] | None = None) -> Program:
     """A chief in the middle of its second epoch, with all the other tasks there."""
-    own = (STALL_LIMIT, PS_LIMIT, "--set=train.epochs=20", "--progress_seconds=0.5")
+    own = (STALL_LIMIT, PS_LIMIT, "--train.epochs=20", "--progress_seconds=0.5")
     chief = tasks.start("chief 0", *own, *flags, sees=sees)
     chief.see(r"epoch 1 of \d+ trained")
     chief.see(r" epoch 2/\d+: [1-9][\d,]* of ", len(chief.lines))
@@ -127,8 +127,8 @@ def black_hole_in_training(task: str) -> Callable[[SeparateTasks], Program]:
 def stopped_in_evaluation(tasks: SeparateTasks) -> Program:
     tasks.serve("ps 0")
     worker = tasks.serve("worker 0")
-    eval_data = f"--eval_data={tasks.job_dir.parent / 'data'}"
-    chief = tasks.start("chief 0", STALL_LIMIT, "--set=train.epochs=1", eval_data)
+    eval_data = f"--data.eval={tasks.job_dir.parent / 'data'}"
+    chief = tasks.start("chief 0", STALL_LIMIT, "--train.epochs=1", eval_data)
     chief.see("epoch 1 of 1 trained")
     tasks.stop(worker)
     return chief

@@ -4,14 +4,14 @@ import os
 
 import tensorflow as tf
 
-from tfps.coordinator import remote_contexts
+from tfps.coordinator import connector
 
 EXPIRE_SECONDS = 4
 
 
 def main() -> None:
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    remote_contexts.set_up(EXPIRE_SECONDS)
+    connector.set_up(EXPIRE_SECONDS)
     tf.distribute.ParameterServerStrategy(resolver)
     with tf.device("/job:ps/replica:0/task:0/device:CPU:0"):
         held = tf.Variable(tf.ones([200, 250_000]))

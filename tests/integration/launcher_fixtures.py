@@ -153,9 +153,9 @@ import os, pathlib, sys
 sys.path.insert(0, {str(ROOT)!r})
 from cloud.local.command import commands
 from cloud.job_spec import JobSpec
-from cloud.local.ports import Ports
+from cloud.local.command import Ports
 from cloud.local.task_output import TaskOutput
-from cloud.role import Role
+from cloud.job_spec import Role
 from cloud.local.supervisor import Limits, Supervisor
 from tfps.cluster.spec import Cluster
 with Ports(1 + {workers} + {ps}) as ports:

@@ -34,10 +34,9 @@ from tfps.data.training_data import TrainingData
 from tfps.experiment import loader
 from tfps.experiment.experiment import Experiment
 from tfps.leases.bad_record_log import BadRecords
-from tfps.leases.epoch_order import EpochOrder
+from tfps.leases.lease import EpochOrder
 from tfps.leases.progress import LeaseProgress
-from tfps.leases.queue import LeaseQueue
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import LeaseQueue, QueueState
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.planner.memory import Placement
@@ -50,7 +49,7 @@ from tfps.worker.step import Step
 
 _FLAGS = flags.FLAGS
 flags.DEFINE_string("config", None, "Config.")
-flags.DEFINE_string("train_data", None, "Data, of at least two shards.")
+flags.DEFINE_string("data", None, "Data, of at least two shards.")
 flags.DEFINE_string("job_dir", None, "Where servers look for a report.")
 flags.DEFINE_string("tensorflow_log", None, "Given by the launcher; not used.")
 flags.DEFINE_string("progress", None, "Given by the launcher; not used.")
@@ -63,7 +62,7 @@ def main() -> None:
         serve(cluster, _FLAGS.job_dir, ServerOptions(chief_lost_seconds=1), threading.Event())
         return
     experiment = loader.load(_FLAGS.config)
-    data = manifest.read(_FLAGS.train_data)
+    data = manifest.read(_FLAGS.data)
     train = experiment.train
     model = StatelessModel(experiment.task, train.seed, train.dense_table_bytes)
     layout = StoreLayout.of(model, Rules.of(experiment.task, model), len(cluster.ps))

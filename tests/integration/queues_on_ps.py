@@ -4,7 +4,7 @@ import os
 
 import tensorflow as tf
 
-from tfps.barrier.new_queue import new_queue
+from tfps.barrier.messages import new_queue
 
 
 def main() -> None:

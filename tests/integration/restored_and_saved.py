@@ -23,9 +23,8 @@ def main() -> int:
     task._set_up_tensorflow()
     from tfps.checkpoint import saver
     from tfps.checkpoint.checkpoint import Draft
-    from tfps.checkpoint.directory import CheckpointDirectory
+    from tfps.checkpoint.directory import CheckpointDirectory, OldCheckpoints, Retention
     from tfps.checkpoint.restore import restore_newest
-    from tfps.checkpoint.retention import OldCheckpoints, Retention
     from tfps.checkpoint.writer import CheckpointWriter
     from tfps.cluster.monitor import TaskMonitor
     from tfps.coordinator.connector import Connector
@@ -53,4 +52,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    entry.run(main, has_lasting_threads=True)
+    entry.run(main, has_lasting_threads=True, rewritten=experiment_flags.take)

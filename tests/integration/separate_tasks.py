@@ -11,7 +11,7 @@ from typing import Self
 
 from cluster_process import Program
 
-from cloud.local.ports import Ports
+from cloud.local.command import Ports
 
 
 class SeparateTasks:

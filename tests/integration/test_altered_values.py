@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 def test_a_cluster_goes_on_from_the_checkpoint_before(
     datasets: Datasets, job_dir: pathlib.Path
 ) -> None:
-    own = ("--set=train.epochs=1000", "--set=train.checkpoint_seconds=1")
+    own = ("--train.epochs=1000", "--train.checkpoint_seconds=1")
     flags = trainer_flags(datasets.long, job_dir, *own)
     with local_cluster(1, 2, flags) as program:
         program.see(r"\[chief\] .* saved ")

@@ -104,7 +104,7 @@ def test_one_clear_message(running: Running, name: str) -> None:
 @pytest.mark.parametrize(
     ("make", "part"),
     [
-        (without("train_data"), "--train_data is missing"),
+        (without("data.train"), "--data.train is missing"),
         pytest.param(shard_corrupt, ") does not fit its checksum; ", marks=pytest.mark.slow),
         pytest.param(
             shard_of_another_schema,

@@ -65,8 +65,8 @@ def exact(repeated: int = 0) -> dict[str, int]:
 def test_a_cluster_passes_over_exactly_the_bad_records(tmp_path: pathlib.Path) -> None:
     task = counting_task.CountingTask(records=RECORDS)
     data, job_dir = corrupt_data(tmp_path / "data", task), tmp_path / "job"
-    settings = (f"--set=train.batch_size={BATCH}", f"--set=train.epochs={EPOCHS}")
-    argv = flags(data, job_dir, task, f"--max_bad_records={len(BAD)}", *settings)
+    settings = (f"--train.batch_size={BATCH}", f"--train.epochs={EPOCHS}")
+    argv = flags(data, job_dir, task, f"--data.max_bad_records={len(BAD)}", *settings)
     with local_cluster(2, 2, argv) as program:
         assert program.finish() == 0, program.text
     report = read_report(job_dir)
@@ -86,8 +86,8 @@ def test_a_killed_chief_goes_on_with_the_bad_records_it_knew(tmp_path: pathlib.P
     data, job_dir = corrupt_data(tmp_path / "data", task), tmp_path / "job"
     settings = {"batch_size": BATCH, "epochs": EPOCHS, "checkpoint_seconds": 2}
     settings["keep_checkpoints"] = 1000  # none is deleted while it is looked at
-    own = (f"--set=train.{name}={value}" for name, value in settings.items())
-    argv = flags(data, job_dir, task, f"--max_bad_records={len(BAD)}", *own)
+    own = (f"--train.{name}={value}" for name, value in settings.items())
+    argv = flags(data, job_dir, task, f"--data.max_bad_records={len(BAD)}", *own)
     with local_cluster(2, 2, argv) as program:
         deadline = time.monotonic() + PATIENCE
         while not any(commit["queue"]["bad"] for commit in checkpoints(job_dir)):
@@ -111,8 +111,8 @@ def test_a_shard_that_is_cut_off_costs_only_what_is_missing(tmp_path: pathlib.Pa
     data, job_dir = counting_task.write(tmp_path / "data", task, [200, 100]), tmp_path / "job"
     path = data.path_of(data.shards[0])
     os.truncate(path, data.shards[0].bytes - 100)
-    settings = (f"--set=train.batch_size={BATCH}", f"--set=train.epochs={EPOCHS}")
-    argv = flags(data, job_dir, task, "--max_bad_records=5", "--mode=local", *settings)
+    settings = (f"--train.batch_size={BATCH}", f"--train.epochs={EPOCHS}")
+    argv = flags(data, job_dir, task, "--data.max_bad_records=5", "--mode.name=local", *settings)
     with Program(*argv) as program:
         assert program.finish() == 0, program.text
     report = read_report(job_dir)

@@ -37,7 +37,7 @@ def busy_loops() -> Iterator[None]:
 def test_no_limit_runs_out_and_no_task_counts_as_lost(tmp_path: pathlib.Path) -> None:
     task = counting_task.CountingTask(records=sum(SIZES), step_seconds=0.2)
     data, job_dir = counting_task.write(tmp_path / "data", task, SIZES), tmp_path / "job"
-    settings = ("--set=train.batch_size=10", "--set=train.epochs=2")
+    settings = ("--train.batch_size=10", "--train.epochs=2")
     # The programs load TensorFlow themselves: that is what takes long at a start.
     with (
         busy_loops(),

@@ -10,7 +10,7 @@ from datasets_on_disk import Datasets
 from tests import callback_job
 
 RECORDS, EPOCHS, BATCH = 12_000, 4, 8
-SLOW = (f"--set=train.batch_size={BATCH}", "--set=task.dim=2", f"--set=train.epochs={EPOCHS}")
+SLOW = (f"--train.batch_size={BATCH}", "--task.dim=2", f"--train.epochs={EPOCHS}")
 COSINE = [0.01, 0.0055, 0.01, 0.00868198]  # of CosineWarmRestarts
 
 
@@ -19,7 +19,7 @@ def test_a_killed_chief_loses_nothing_that_callbacks_know(
     datasets: Datasets, job_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     flags = trainer_flags(datasets.long, job_dir, *SLOW, eval_data=datasets.eval)
-    flags = ["--config=tests/callback_job.py", *flags[1:], "--set=train.checkpoint_seconds=0.5"]
+    flags = ["--config=tests/callback_job.py", *flags[1:], "--train.checkpoint_seconds=0.5"]
     environ = {callback_job.PATH: str(tmp_path / "heard.json")}
     with local_cluster(2, 2, flags, environ=environ) as program:
         program.see("epoch 2 of 4 trained")

@@ -62,13 +62,13 @@ def test_a_cluster_learns_it_as_well_as_one_process(
 ) -> None:
     found: dict[str, list[float]] = {"cluster": [], "local": []}
     for seed in range(3):
-        override = f"--set=train.seed={seed}"
+        override = f"--train.seed={seed}"
         for mode, reports in found.items():
             job_dir = tmp_path / f"{mode}-{seed}"
             if mode == "cluster":
                 finish(local_cluster(2, 2, flags(data, job_dir, override)))
             else:
-                finish(Program(*flags(data, job_dir, override), "--mode=local"))
+                finish(Program(*flags(data, job_dir, override), "--mode.name=local"))
             reports.append(check(job_dir)["metrics"]["auc"])
     assert statistics.median(found["cluster"]) == pytest.approx(
         statistics.median(found["local"]), abs=0.005

@@ -22,7 +22,7 @@ from separate_tasks import SeparateTasks
 from test_killed_workers import BATCH, LATEST_KILL, LONG, SIZES, STEP_SECONDS
 from test_killed_workers import MODES as ALL_MODES
 
-from cloud.local.ports import Ports
+from cloud.local.command import Ports
 from tests import counting_task
 from tests.loaded import started
 from tfps.data.manifest import Manifest
@@ -46,7 +46,7 @@ class Job:
 
     def start(self, *settings: str, restarts: int = 3) -> Program:
         """Starts it with the local launcher."""
-        batch = (f"--set=train.batch_size={BATCH}", "--set=train.epochs=1")
+        batch = (f"--train.batch_size={BATCH}", "--train.epochs=1")
         own = flags(self.data, self.job_dir, self.task, "--chief_works", *batch, *settings)
         launcher = ("--workers=1", "--ps=1", f"--max_restarts={restarts}", "--")
         return Program(*launcher, *own, module="cloud.local")
@@ -83,7 +83,7 @@ def running(program: Program, task: str) -> psutil.Process:
 @pytest.mark.parametrize("mode", MODES)
 def test_the_worker_beside_the_chief_is_killed(mode: str, tmp_path: pathlib.Path) -> None:
     job = Job(tmp_path, SIZES, STEP_SECONDS)
-    with job.start(f"--mode={mode.partition(',')[0]}", *MODES[mode]) as program:
+    with job.start(f"--mode.name={mode.partition(',')[0]}", *MODES[mode]) as program:
         program.see(CONNECTED)
         time.sleep(random.Random(mode).uniform(0.0, LATEST_KILL / 2))
         program.tasks()["worker 1"].kill()
@@ -100,7 +100,7 @@ def test_the_worker_beside_the_chief_is_killed(mode: str, tmp_path: pathlib.Path
 @pytest.mark.timeout(2 * LONG)
 def test_the_chief_is_killed_with_its_worker(tmp_path: pathlib.Path) -> None:
     job = Job(tmp_path, SIZES, STEP_SECONDS)
-    with job.start("--set=train.checkpoint_seconds=1") as program:
+    with job.start("--train.checkpoint_seconds=1") as program:
         program.see(CONNECTED)
         wait_for_checkpoint(job.job_dir)
         tasks = program.tasks()
@@ -121,7 +121,7 @@ def test_a_chief_that_begins_again_has_one_worker(
 ) -> None:
     """It does as soon as a worker can join that was left out."""
     job_dir = tmp_path / "job"
-    settings = ("--set=train.batch_size=8", "--set=task.dim=2", "--set=train.epochs=1000")
+    settings = ("--train.batch_size=8", "--task.dim=2", "--train.epochs=1000")
     own = trainer_flags(datasets.long, job_dir, *settings, "--chief_works")
     with SeparateTasks(own, job_dir, workers=1, ps=1) as tasks:
         port = tasks.enter(Ports(1)).numbers[0]
@@ -156,7 +156,7 @@ def test_every_role_is_killed(mode: str, tmp_path: pathlib.Path) -> None:
     draw = random.Random(KILLS)
     roles = ["worker 1", "chief 0", "ps 0", "worker 0"]
     killed: list[str] = []
-    settings = (f"--mode={mode}", *MODES[mode], "--set=train.checkpoint_seconds=2")
+    settings = (f"--mode.name={mode}", *MODES[mode], "--train.checkpoint_seconds=2")
     with job.start(*settings, "--progress_seconds=0.5", restarts=KILLS) as program:
         seen = 0
         while len(killed) < KILLS:

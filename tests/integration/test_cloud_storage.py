@@ -52,7 +52,7 @@ def prepare(rows, shards):
 
 def training(config, *more):
     data = [f"--{kind}_data={ROOT}/data" for kind in ("train", "eval")]
-    return [config, *data, f"--job_dir={JOB_DIR}", "--set=train.checkpoint_seconds=1", *more]
+    return [config, *data, f"--job_dir={JOB_DIR}", "--train.checkpoint_seconds=1", *more]
 
 
 def wait_for_checkpoint():
@@ -111,7 +111,7 @@ def check_curves(report):
 
 def test_train_from_gs_with_a_kill_and_predict_to_gs(cloud):
     dataset(f"{ROOT}/data", records=2000, shards=5)
-    report = train_with_a_kill(1, training(SMOKE, "--set=train.epochs=2"))
+    report = train_with_a_kill(1, training(SMOKE, "--train.epochs=2"))
     assert report["examples"]["trained"] == 4000
     assert report["examples"]["skipped"] == 0
     check_curves(report)
@@ -121,7 +121,7 @@ def test_train_from_gs_with_a_kill_and_predict_to_gs(cloud):
 def test_an_evaluator_follows_checkpoints_on_gs(cloud):
     dataset(f"{ROOT}/data", records=1000, shards=3)
     own = ["--workers=1", "--ps=1", "--evaluator", "--"]
-    flags = training(SMOKE, "--set=train.epochs=2", "--set=train.keep_checkpoints=1")
+    flags = training(SMOKE, "--train.epochs=2", "--train.keep_checkpoints=1")
     said = finish(Program(*own, *flags, module="cloud.local"))
     assert "the workers do it" not in said
     report = json.loads(read_text(f"{JOB_DIR}/report.json"))
@@ -136,8 +136,8 @@ def test_a_shard_replaced_during_the_run_ends_it_before_the_next_checkpoint(clou
     data = dataset(f"{ROOT}/replaced", records=2000, shards=5)
     path, generation = data.path_of(data.shards[1]), manifest.read(data.directory).shards[1]
     job_dir = f"{ROOT}/replaced_job"
-    flags = [SMOKE, f"--train_data={data.directory}", f"--job_dir={job_dir}"]
-    with Program(*flags, "--mode=local", "--set=train.epochs=1000") as program:
+    flags = [SMOKE, f"--data.train={data.directory}", f"--job_dir={job_dir}"]
+    with Program(*flags, "--mode.name=local", "--train.epochs=1000") as program:
         program.see("epoch 1 of 1000 trained")
         with tf.io.gfile.GFile(path, "rb") as file:
             content = file.read()
@@ -155,9 +155,9 @@ def test_a_shard_replaced_during_the_run_ends_it_before_the_next_checkpoint(clou
 def test_a_connection_that_stalls_for_good_ends_the_run(cloud):
     data = dataset(f"{ROOT}/stalled", records=200, shards=2)
     cloud.set(faults=(Fault("stall", ("read",), fraction=1.0, object=".tfrecord"),))
-    flags = [SMOKE, f"--train_data={data.directory}", f"--job_dir={ROOT}/stalled_job"]
+    flags = [SMOKE, f"--data.train={data.directory}", f"--job_dir={ROOT}/stalled_job"]
     limits = {"GCS_REQUEST_IDLE_TIMEOUT_SECS": "1", "GCS_RETRY_CONFIG_MAX_RETRIES": "2"}
-    with Program(*flags, "--mode=local", environ=limits) as program:
+    with Program(*flags, "--mode.name=local", environ=limits) as program:
         assert program.finish() == 3
     assert re.match(
         r"error: training epoch 1: shard \S+ cannot be read \(All 2 retry attempts failed",
@@ -169,8 +169,8 @@ def test_a_connection_that_stalls_for_good_ends_the_run(cloud):
 @pytest.mark.timeout(900)
 def test_the_whole_census_flow_on_gs(cloud):
     prepare(32_561, 7)
-    flags = training(CENSUS, "--set=train.epochs=2", "--set=train.batch_size=100")
-    flags.append("--set=train.checkpoint_seconds=3")
+    flags = training(CENSUS, "--train.epochs=2", "--train.batch_size=100")
+    flags.append("--train.checkpoint_seconds=3")
     faults = (Fault("503", fraction=0.01), Fault("truncate", ("read",), next=3, skip=3))
     cloud.set(latency_seconds=0.05, bytes_per_second=1e8, faults=faults)
     report = train_with_a_kill(2, flags)
@@ -178,5 +178,5 @@ def test_the_whole_census_flow_on_gs(cloud):
     assert report["examples"]["trained"] == 65_122
     assert report["examples"]["skipped"] == 0
     check_predictions(32_561, report)
-    text = finish(Program(f"--job_dir={JOB_DIR}", module="trainer.summary"))
+    text = finish(Program(JOB_DIR, module="trainer.report"))
     assert f"{JOB_DIR}/report.json" in text

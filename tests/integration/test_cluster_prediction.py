@@ -33,8 +33,8 @@ def train(directory: pathlib.Path, records: int, *more: str) -> pathlib.Path:
     argv = [CONFIG, f"--output={directory / 'data'}", f"--records={records}", f"--shards={SHARDS}"]
     with Program(*argv, module="trainer.generate") as made:
         assert made.finish() == 0, made.text
-    flags = trainer_flags(directory / "data", directory / "job", "--set=train.epochs=1", *more)
-    with local_cluster(2, 2, [*flags, f"--eval_data={directory / 'data'}"]) as program:
+    flags = trainer_flags(directory / "data", directory / "job", "--train.epochs=1", *more)
+    with local_cluster(2, 2, [*flags, f"--data.eval={directory / 'data'}"]) as program:
         assert program.finish() == 0, program.text
     return directory
 
@@ -212,7 +212,7 @@ def test_a_million_records_with_a_kill_of_each_role(tmp_path: pathlib.Path, seed
     draw = random.Random(seed)
     victims = draw.sample(["worker", "ps", "chief"], 3)
     moments = sorted(draw.sample(range(SHARDS - 1), 3))
-    directory = train(tmp_path, MILLION, "--set=train.batch_size=512")
+    directory = train(tmp_path, MILLION, "--train.batch_size=512")
     flags = flags_of(
         directory, "predict", tmp_path / "predicted", "--batch_size=32", "--keep=numbers"
     )

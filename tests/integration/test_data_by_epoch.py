@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 def job(root: pathlib.Path, days: str, epochs: int, *more: str) -> list[str]:
     """The flags of a job that trains some days, one after the other."""
     named = ",".join(str(root / day) for day in days)
-    own = (f"--train_data={named}", f"--set=train.epochs={epochs}", *more)
-    settings = ("--set=train.batch_size=20", "--set=train.keep_checkpoints=1000")
+    own = (f"--data.train={named}", f"--train.epochs={epochs}", *more)
+    settings = ("--train.batch_size=20", "--train.keep_checkpoints=1000")
     return flags(data(root, "1"), root / "job", TASK, *settings, *own)
 
 
@@ -45,7 +45,7 @@ def root_fixture(tmp_path: pathlib.Path) -> pathlib.Path:
 def test_each_epoch_trains_its_own_data_whoever_dies_and_other_days_follow(
     root: pathlib.Path,
 ) -> None:
-    seconds = ("--set=train.checkpoint_seconds=1", "--progress_seconds=0.2")
+    seconds = ("--train.checkpoint_seconds=1", "--progress_seconds=0.2")
     with local_cluster(2, 2, job(root, "123", 4, *seconds)) as program:
         program.see(r"\[chief\] .* epoch 2/4: [1-9]\d* of 701 records")
         program.tasks()["ps 1"].kill()
@@ -75,8 +75,8 @@ def test_each_epoch_trains_its_own_data_whoever_dies_and_other_days_follow(
 
 def test_replicas_train_the_data_of_each_epoch(root: pathlib.Path) -> None:
     task = dataclasses.replace(TASK, step_seconds=0.0)
-    own = (f"--train_data={root}/{{epoch}}", "--set=train.epochs=3", "--mode=allreduce")
-    argv = flags(data(root, "1"), root / "job", task, "--set=train.batch_size=20", *own)
+    own = (f"--data.train={root}/{{epoch}}", "--train.epochs=3", "--mode.name=allreduce")
+    argv = flags(data(root, "1"), root / "job", task, "--train.batch_size=20", *own)
     with local_cluster(2, 0, argv) as program:
         assert program.finish() == 0, program.text
     total = expected("123")

@@ -1,4 +1,4 @@
-"""A job that deploys its model when it is good enough."""
+"""A job that deploys its model."""
 
 import pathlib
 
@@ -16,12 +16,13 @@ def run(datasets: Datasets, job_dir: pathlib.Path, *flags: str) -> tuple[int, st
 @pytest.mark.slow
 def test_a_job_deploys_what_it_has_exported(datasets: Datasets, job_dir: pathlib.Path) -> None:
     to = f"--deploy_to=--target=tfserving --name=smoke --output={job_dir}/served"
-    code, text = run(datasets, job_dir, to, "--deploy_if=auc>=0.99999")
+    code, text = run(datasets, job_dir, to, "--train.export_if=auc>=0.99999")
     assert code == 0, text
-    assert "--deploy_if=auc>=0.99999" in text.splitlines()[-1]
+    assert "but train.export_if=auc>=0.99999: the model is exported to" in text
+    assert "not deployed: " in text.splitlines()[-1]
     assert not (job_dir / "served").exists()
 
-    code, text = run(datasets, job_dir, to, "--deploy_if=auc>=0.1,loss<10")
+    code, text = run(datasets, job_dir, to, "--train.export_if=auc>=0.1,loss<10")
     assert code == 0, text
     assert 'name: "smoke"' in (job_dir / "served" / "models.config").read_text()
     assert f"deploying {read_report(job_dir)['export']}" in text
@@ -30,7 +31,6 @@ def test_a_job_deploys_what_it_has_exported(datasets: Datasets, job_dir: pathlib
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--deploy_if=auc>1"], "--deploy_if is for --deploy_to; give both, or none"),
         (["--deploy_to=--target=moon"], "--deploy_to=--target=moon: "),
         (
             ["--deploy_to=--target=tfserving", "--job=evaluate", "--checkpoint=c", "--data=d"],

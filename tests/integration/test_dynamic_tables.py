@@ -33,8 +33,8 @@ class Data:
     def flags(self, job_dir: pathlib.Path, *more: str) -> list[str]:
         return [
             "--config=tests/raw_keys.py",
-            f"--train_data={self.train}",
-            f"--eval_data={self.eval}",
+            f"--data.train={self.train}",
+            f"--data.eval={self.eval}",
             f"--job_dir={job_dir}",
             *more,
         ]
@@ -75,7 +75,7 @@ def check(job_dir: pathlib.Path, epochs: int = EPOCHS) -> dict[str, Any]:
 @pytest.fixture(name="local_job", scope="module")
 def local_job_fixture(data: Data, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     job_dir = tmp_path_factory.mktemp("local") / "job"
-    with Program(*data.flags(job_dir, "--mode=local")) as program:
+    with Program(*data.flags(job_dir, "--mode.name=local")) as program:
         assert program.finish(LONG) == 0, program.text
     return job_dir
 
@@ -113,8 +113,8 @@ def test_a_job_goes_on_on_another_number_of_ps(
     job_dir = tmp_path / "job"
     aucs = []
     for epochs, ps in enumerate((2, 1, 3), start=1):
-        argv = data.flags(job_dir, f"--set=train.epochs={epochs}")
-        argv.append(f"--set=task.is_narrow={is_narrow}")
+        argv = data.flags(job_dir, f"--train.epochs={epochs}")
+        argv.append(f"--task.is_narrow={is_narrow}")
         with local_cluster(1, ps, argv) as program:
             assert program.finish(LONG) == 0, program.text
         aucs.append(check(job_dir, epochs)["metrics"]["auc"])
@@ -130,10 +130,10 @@ def test_a_killed_task_loses_no_key(
 ) -> None:
     draw = random.Random(seed)
     job_dir = tmp_path / "job"
-    argv = data.flags(job_dir, "--set=train.checkpoint_seconds=0.5", "--progress_seconds=0.2")
+    argv = data.flags(job_dir, "--train.checkpoint_seconds=0.5", "--progress_seconds=0.2")
     # So that it is still training then.
-    argv += ["--set=train.epochs=6", "--set=train.batch_size=16"]
-    argv.append(f"--set=task.is_narrow={bool(seed % 2)}")
+    argv += ["--train.epochs=6", "--train.batch_size=16"]
+    argv.append(f"--task.is_narrow={bool(seed % 2)}")
     own = ["--workers=2", "--ps=2", "--max_restarts=3"]
     with Program(*own, "--", *argv, module="cloud.local") as program:
         wait_for_checkpoint(job_dir)
@@ -150,7 +150,7 @@ def test_a_killed_task_loses_no_key(
 def test_a_table_that_is_full_goes_on(data: Data, tmp_path: pathlib.Path) -> None:
     """Of 300 users 100 have a row, whichever came last."""
     job_dir = tmp_path / "job"
-    with Program(*data.flags(job_dir, "--mode=local", "--set=task.max_rows=100")) as program:
+    with Program(*data.flags(job_dir, "--mode.name=local", "--task.max_rows=100")) as program:
         assert program.finish(LONG) == 0, program.text
     found, tables = hashes(job_dir)
     assert len(np.unique(found)) == len(found)

@@ -58,7 +58,7 @@ def assert_measured_alike(
 ) -> None:
     """Asserts that a chief without evaluator measures the same of the same parameters."""
     shutil.copytree(job_dir / "checkpoints", alone / "checkpoints")
-    argv = trainer_flags(datasets.long, alone, "--mode=local", eval_data=datasets.eval)
+    argv = trainer_flags(datasets.long, alone, "--mode.name=local", eval_data=datasets.eval)
     with Program(*argv) as program:
         assert program.finish() == 0, program.text
     assert read_report(alone)["metrics"] == pytest.approx(found["metrics"], abs=1e-6)
@@ -90,7 +90,7 @@ def test_its_metrics_are_those_of_the_chief_and_its_best_predicts_them(
     datasets: Datasets, job_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     flags = trainer_flags(datasets.long, job_dir, eval_data=datasets.eval)
-    with cluster_with_evaluator([*flags, "--set=train.best_metric=auc"]) as program:
+    with cluster_with_evaluator([*flags, "--train.best_metric=auc"]) as program:
         assert program.finish() == 0, program.text
     found = assert_evaluated(job_dir, epochs=2)
 
@@ -113,9 +113,9 @@ def test_a_killed_evaluator_goes_on_where_it_was(datasets: Datasets, job_dir: pa
     flags = trainer_flags(
         datasets.long,
         job_dir,
-        "--set=train.batch_size=8",
-        "--set=train.checkpoint_seconds=1",
-        "--set=train.keep_checkpoints=1",
+        "--train.batch_size=8",
+        "--train.checkpoint_seconds=1",
+        "--train.keep_checkpoints=1",
         eval_data=datasets.eval,
     )
     with cluster_with_evaluator(flags) as program:
@@ -141,8 +141,8 @@ def test_its_evaluations_stop_a_model_that_cannot_improve(
         datasets.uneven,
         job_dir,
         "--config=tests/frozen.py",
-        "--set=train.epochs=500",
-        "--early_stopping=2",
+        "--train.epochs=500",
+        "--train.early_stopping=2",
         eval_data=datasets.eval,
     )
     with cluster_with_evaluator(flags) as program:

@@ -38,10 +38,10 @@ def predictions(export: str, data: pathlib.Path) -> dict[str, np.ndarray]:
 def test_every_step_and_the_export_are_the_same_on_a_cluster(
     data: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    flags = [f"--config={CONFIG}", f"--train_data={data}", f"--eval_data={data}"]
+    flags = [f"--config={CONFIG}", f"--data.train={data}", f"--data.eval={data}"]
     with (
         local_cluster(1, 2, [*flags, f"--job_dir={tmp_path / 'cluster'}"]) as cluster,
-        Program(*flags, f"--job_dir={tmp_path / 'local'}", "--mode=local") as local,
+        Program(*flags, f"--job_dir={tmp_path / 'local'}", "--mode.name=local") as local,
     ):
         assert local.finish() == 0, local.text
         assert cluster.finish() == 0, cluster.text

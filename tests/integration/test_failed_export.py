@@ -30,7 +30,7 @@ def test_what_was_trained_is_kept_and_exported_by_the_same_command(
     x, y = draw.random((RECORDS, 3), np.float32), draw.random(RECORDS, np.float32)
     features, label = strict_task.FEATURES, strict_task.LABEL
     tfps.write_dataset(str(data), {"x": x}, {"y": y}, features=features, label=label, shards=4)
-    flags = ["--config=tests/strict_task.py", f"--train_data={data}", f"--job_dir={job}"]
+    flags = ["--config=tests/strict_task.py", f"--data.train={data}", f"--job_dir={job}"]
 
     with program_for(flags, is_cluster) as program:
         assert program.finish() == 3, program.text

@@ -15,8 +15,8 @@ def test_a_worker_keeps_the_checkpoints_values(datasets: Datasets, tmp_path: pat
     job = tmp_path / "job"
     flags = trainer_flags(datasets.two_shards, job, CONFIG, eval_data=datasets.eval)
     for more in (
-        ["--set=train.epochs=1"],
-        ["--set=train.epochs=2", "--set=task.backbone_seed=7"],
+        ["--train.epochs=1"],
+        ["--train.epochs=2", "--task.backbone_seed=7"],
     ):
         with local_cluster(2, 2, [*flags, *more]) as cluster:
             assert cluster.finish() == 0, cluster.text

@@ -35,7 +35,7 @@ from separate_tasks import SeparateTasks
 
 from tests import peers
 
-SLOW_TRAINING = ("--set=train.batch_size=8", "--set=task.dim=2")  # an epoch lasts seconds
+SLOW_TRAINING = ("--train.batch_size=8", "--task.dim=2")  # an epoch lasts seconds
 RECORDS, EPOCHS = 12_000, 4
 LATE_SECONDS = 30  # after the limit, at most, on a busy machine
 SILENCE = "it accepted connections but did not answer"
@@ -220,7 +220,7 @@ def test_a_stopped_worker_is_as_good_as_a_dead_one(
         tasks.serve("ps 0")
         tasks.serve("worker 0")
         stopped = tasks.serve("worker 1")
-        chief = training(tasks, f"--set=train.epochs={EPOCHS}")
+        chief = training(tasks, f"--train.epochs={EPOCHS}")
         tasks.stop(stopped)
         chief.see(r"worker 1 at .* is lost: it did not answer for 1\d s")
         assert chief.finish() == 0, chief.text

@@ -25,7 +25,7 @@ def loss_on_cluster(case: Case, directory: pathlib.Path, **environ: str) -> floa
     data, job = directory / "data", directory / "job"
     label = case.label if isinstance(case.label, tuple) else (case.label,)
     tfps.write_dataset(str(data), features, labels, features=case.features, label=label, shards=4)
-    flags = ["--config=tests/keras_models/config.py", f"--train_data={data}", f"--eval_data={data}"]
+    flags = ["--config=tests/keras_models/config.py", f"--data.train={data}", f"--data.eval={data}"]
     environ = {CASE: case.name, **environ}
     with local_cluster(2, 2, [*flags, f"--job_dir={job}"], environ=environ) as program:
         assert program.finish() == 0, program.text

@@ -24,14 +24,14 @@ def test_a_job_killed_around_its_saves_always_resumes(
     and two save increments.
     """
     job_dir = tmp_path / "job"
-    size = ("--set=task.dim=4096", "--set=task.units=1000")
+    size = ("--task.dim=4096", "--task.units=1000")
     flags = trainer_flags(datasets.two_shards, job_dir, *size)
     draw = random.Random(6)
     trained = unfinished = 0
     resumed_from = {True: 0, False: 0}
     for life in range(KILLS):
-        largest = f"--set=train.largest_increment={0.6 if life % 3 else 0.0}"
-        with local_cluster(1, 2, [*flags, largest, "--set=train.epochs=100000"]) as program:
+        largest = f"--train.largest_increment={0.6 if life % 3 else 0.0}"
+        with local_cluster(1, 2, [*flags, largest, "--train.epochs=100000"]) as program:
             if life:
                 resumed = program.see(r"resuming from .*: (\S+) records trained")[1]
                 assert int(resumed.replace(",", "")) == trained
@@ -55,7 +55,7 @@ def test_a_job_killed_around_its_saves_always_resumes(
     assert unfinished >= least
     assert min(resumed_from.values()) >= least
     epochs = trained // RECORDS + 2
-    with local_cluster(1, 2, [*flags, f"--set=train.epochs={epochs}"]) as program:
+    with local_cluster(1, 2, [*flags, f"--train.epochs={epochs}"]) as program:
         assert program.finish() == 0, program.text
     report = read_report(job_dir)
     trained = epochs * RECORDS

@@ -20,11 +20,11 @@ LATEST_KILL = RECORDS / BATCH * STEP_SECONDS / 2  # two workers cannot be faster
 MODES = {
     "async": (),
     "async, one ps": (),
-    "async, together": ("--batches_per_exchange=3",),
-    "async, together, one ps": ("--batches_per_exchange=3",),
-    "sync": ("--round_seconds=2",),
-    "bounded": ("--max_staleness=4", "--round_seconds=2"),
-    "local_sgd": ("--sync_every=4",),
+    "async, together": ("--mode.batches_per_exchange=3",),
+    "async, together, one ps": ("--mode.batches_per_exchange=3",),
+    "sync": ("--mode.round_seconds=2",),
+    "bounded": ("--mode.max_staleness=4", "--mode.round_seconds=2"),
+    "local_sgd": ("--mode.sync_every=4",),
     "allreduce": (),
 }
 
@@ -46,9 +46,9 @@ def test_a_killed_worker(mode: str, seed: int, tmp_path: pathlib.Path) -> None:
     data = counting_task.write(tmp_path / "data", task, SIZES)
     job_dir = tmp_path / "job"
     settings = (
-        f"--mode={mode.partition(',')[0]}",
-        f"--set=train.batch_size={BATCH}",
-        "--set=train.epochs=1",
+        f"--mode.name={mode.partition(',')[0]}",
+        f"--train.batch_size={BATCH}",
+        "--train.epochs=1",
     )
     with cluster(mode, flags(data, job_dir, task, *settings, *MODES[mode])) as program:
         program.see(r"\[chief\] .*(connected to|together with)")

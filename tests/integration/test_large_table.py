@@ -10,7 +10,7 @@ from cluster_process import PATIENCE, Program, local_cluster, read_report, train
 
 ROWS, DIM = 9_000_000, 16  # 576 MB, 1.7 GB with its two slots of Adam
 PS_MEMORY = 1500 << 20
-TASK = (f"--set=task.vocabulary={ROWS}", f"--set=task.dim={DIM}")
+TASK = (f"--task.vocabulary={ROWS}", f"--task.dim={DIM}")
 RECORDS = 2000
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(4 * PATIENCE)]
 

@@ -26,7 +26,7 @@ def test_every_record_is_trained_once_per_epoch_whoever_dies(tmp_path: pathlib.P
     data = counting_task.write(tmp_path / "data", task, SIZES)
     job_dir = tmp_path / "job"
     settings = {"epochs": EPOCHS, "checkpoint_seconds": 5, "keep_checkpoints": 1000}
-    argv = flags(data, job_dir, task, *(f"--set=train.{n}={x}" for n, x in settings.items()))
+    argv = flags(data, job_dir, task, *(f"--train.{n}={x}" for n, x in settings.items()))
     draw = random.Random(4)
     victims = draw.sample([0, 0, 1, 1, 2, 2], KILLS_BEFORE + KILLS_AFTER)
     with local_cluster(3, 2, argv) as program:
@@ -80,7 +80,7 @@ def test_a_worker_that_was_stopped_and_goes_on_soon_leaves_the_lease_that_anothe
     data = counting_task.write(tmp_path / "data", task, SIZES)
     job_dir = tmp_path / "job"
     settings = {"epochs": EPOCHS, "checkpoint_seconds": 5, "keep_checkpoints": 1000}
-    own = (f"--set=train.{n}={x}" for n, x in settings.items())
+    own = (f"--train.{n}={x}" for n, x in settings.items())
     argv = flags(data, job_dir, task, *own, "--progress_seconds=1")
     with local_cluster(2, 1, argv) as program:
         see_trained(program, 5000)
@@ -106,7 +106,7 @@ def test_equal_workers_get_equal_shares(tmp_path: pathlib.Path) -> None:
     task = counting_task.CountingTask(records=100_000, step_seconds=0.1)
     data = counting_task.write(tmp_path / "data", task, [25_000] * 4)
     job_dir = tmp_path / "job"
-    argv = flags(data, job_dir, task, "--set=train.batch_size=10", "--set=train.epochs=1")
+    argv = flags(data, job_dir, task, "--train.batch_size=10", "--train.epochs=1")
     with local_cluster(10, 1, argv) as program:
         assert program.finish(LONG) == 0, program.text
     report = read_report(job_dir)
@@ -123,7 +123,7 @@ def test_one_large_shard_keeps_all_workers_busy(tmp_path: pathlib.Path) -> None:
     data = counting_task.write(tmp_path / "data", task, [100_000])
     assert data.bytes > 400e6
     job_dir = tmp_path / "job"
-    argv = flags(data, job_dir, task, "--set=train.epochs=1")
+    argv = flags(data, job_dir, task, "--train.epochs=1")
     with local_cluster(4, 1, argv) as program:
         assert program.finish(LONG) == 0, program.text
     workers = read_report(job_dir)["workers"]

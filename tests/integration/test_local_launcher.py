@@ -180,7 +180,7 @@ def test_twenty_launchers_at_once_have_disjoint_ports(write, start):
     ("argv", "message"),
     [
         (["--workers=0", "--", "x"], "--workers=0 --ps=2 is no cluster; a cluster needs a worker"),
-        (["--workers=0", "--ps=0", "--", "x"], "python -m trainer.task --mode=local"),
+        (["--workers=0", "--ps=0", "--", "x"], "python -m trainer.task --mode.name=local"),
         (["--ps=-1", "--", "x"], "--ps=-1"),
         (["--workers=two", "--", "x"], "--workers=two"),
         (["--max_restarts=-1", "--", "x"], "--max_restarts=-1"),

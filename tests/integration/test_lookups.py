@@ -18,7 +18,7 @@ def test_tables_are_found_on_every_worker(tmp_path: pathlib.Path) -> None:
         with Program(*flags, module="trainer.prepare") as program:
             assert program.finish() == 0, program.text
     job, data = tmp_path / "job", tmp_path / "eval"
-    flags = [f"--train_data={tmp_path / 'train'}", f"--eval_data={data}", f"--job_dir={job}"]
+    flags = [f"--data.train={tmp_path / 'train'}", f"--data.eval={data}", f"--job_dir={job}"]
     with local_cluster(2, 2, [CONFIG, *flags]) as cluster:
         assert cluster.finish() == 0, cluster.text
     report = read_report(job)

@@ -26,7 +26,7 @@ def run_and_kill(tmp_path: pathlib.Path, mode: str, *more: str, workers: int = 2
     task = counting_task.CountingTask(records=RECORDS, step_seconds=0.3)
     data = counting_task.write(tmp_path / "data", task, SIZES)
     job_dir = tmp_path / "job"
-    settings = (f"--mode={mode}", f"--set=train.batch_size={BATCH}", "--set=train.epochs=1")
+    settings = (f"--mode.name={mode}", f"--train.batch_size={BATCH}", "--train.epochs=1")
     argv = flags(data, job_dir, task, *settings, "--progress_seconds=1", *more)
     with local_cluster(workers, 2, argv) as program:
         program.see(r"\[chief\] .*: [1-9][\d,]* of 3,000 records")
@@ -42,7 +42,7 @@ def run_and_kill(tmp_path: pathlib.Path, mode: str, *more: str, workers: int = 2
 
 @pytest.mark.slow
 def test_rounds_go_on_when_a_worker_is_killed(tmp_path: pathlib.Path) -> None:
-    report = run_and_kill(tmp_path, "sync", "--round_seconds=1")
+    report = run_and_kill(tmp_path, "sync", "--mode.round_seconds=1")
     assert report["examples"]["repeated"] == 0
     assert report["rounds"]["closed"] == report["steps"]
     assert report["staleness"]["mean"] == 0.0
@@ -50,7 +50,7 @@ def test_rounds_go_on_when_a_worker_is_killed(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.slow
 def test_bounded_staleness_goes_on_when_a_worker_is_killed(tmp_path: pathlib.Path) -> None:
-    more = ("--max_staleness=2", "--round_seconds=1")
+    more = ("--mode.max_staleness=2", "--mode.round_seconds=1")
     report = run_and_kill(tmp_path, "bounded", *more)
     assert report["examples"]["repeated"] <= BATCH
     assert report["rounds"] is None
@@ -58,14 +58,14 @@ def test_bounded_staleness_goes_on_when_a_worker_is_killed(tmp_path: pathlib.Pat
 
 @pytest.mark.slow
 def test_rounds_with_a_backup_go_on_when_a_worker_is_killed(tmp_path: pathlib.Path) -> None:
-    more = ("--backup_workers=1", "--round_seconds=1")
+    more = ("--mode.backup_workers=1", "--mode.round_seconds=1")
     report = run_and_kill(tmp_path, "sync", *more, workers=3)
     assert report["examples"]["repeated"] == 0
 
 
 @pytest.mark.slow
 def test_local_steps_go_on_when_a_worker_is_killed(tmp_path: pathlib.Path) -> None:
-    report = run_and_kill(tmp_path, "local_sgd", "--sync_every=4")
+    report = run_and_kill(tmp_path, "local_sgd", "--mode.sync_every=4")
     assert report["examples"]["repeated"] <= 4 * BATCH
 
 
@@ -75,12 +75,12 @@ def test_steps_between_exchanges_are_chosen_once_in_a_job(tmp_path: pathlib.Path
     task = counting_task.CountingTask(records=RECORDS, step_seconds=0.01)
     data = counting_task.write(tmp_path / "data", task, SIZES)
     job_dir, chosen = tmp_path / "job", []
-    settings = ("--mode=local_sgd", "--sync_every=auto", "--set=train.batch_size=2")
+    settings = ("--mode.name=local_sgd", "--mode.sync_every=0", "--train.batch_size=2")
     for epochs in (1, 2):
-        argv = flags(data, job_dir, task, *settings, f"--set=train.epochs={epochs}")
+        argv = flags(data, job_dir, task, *settings, f"--train.epochs={epochs}")
         with local_cluster(2, 1, argv) as program:
             assert program.finish(LONG) == 0, program.text
-        assert program.text.count("--sync_every=auto: ") == (epochs == 1)
+        assert program.text.count("--mode.sync_every=0: ") == (epochs == 1)
         chosen.append(read_report(job_dir)["sync_every"])
         assert (trained(data, task, job_dir, epochs) > 0).all()
     assert 1 <= chosen[0] == chosen[1] <= 32
@@ -95,8 +95,8 @@ def test_rounds_go_on_from_the_checkpoint_when_a_ps_is_killed(
     task = counting_task.CountingTask(records=RECORDS, step_seconds=0.2)
     data = counting_task.write(tmp_path / "data", task, SIZES)
     job_dir = tmp_path / "job"
-    settings = ("--mode=sync", f"--set=train.batch_size={BATCH}", "--set=train.epochs=1")
-    argv = flags(data, job_dir, task, *settings, "--set=train.checkpoint_seconds=1")
+    settings = ("--mode.name=sync", f"--train.batch_size={BATCH}", "--train.epochs=1")
+    argv = flags(data, job_dir, task, *settings, "--train.checkpoint_seconds=1")
     with local_cluster(2, 2, argv) as program:
         wait_for_checkpoint(job_dir)
         program.tasks()[f"ps {ps}"].kill()
@@ -122,7 +122,7 @@ def test_a_checkpoint_of_one_mode_is_gone_on_from_in_every_other(
     ]
     for epoch, (mode, workers, ps) in enumerate(modes, 1):
         argv = trainer_flags(
-            datasets.uneven, job_dir, f"--mode={mode}", f"--set=train.epochs={epoch}"
+            datasets.uneven, job_dir, f"--mode.name={mode}", f"--train.epochs={epoch}"
         )
         with local_cluster(workers, ps, argv) if workers else Program(*argv) as program:
             assert program.finish(LONG) == 0, program.text

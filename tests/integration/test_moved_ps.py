@@ -10,13 +10,13 @@ from cluster_process import Program, checkpoints, local_cluster, read_report, tr
 
 from configs.smoke import Smoke, get_config
 from tests.training_fixtures import Trainer
-from tfps.checkpoint.offline import named_checkpoint
 from tfps.checkpoint.restore import restore
+from tfps.checkpoint.saved_values import named_checkpoint
 from tfps.data.manifest import Manifest
 from trainer.generate import generate
 
 TASK = Smoke(vocabulary=25_000, dim=64)  # 20 MB with Adam's slots: rows are tracked
-FLAGS = ("--set=task.vocabulary=25000", "--set=task.dim=64", "--set=train.checkpoint_seconds=1")
+FLAGS = ("--task.vocabulary=25000", "--task.dim=64", "--train.checkpoint_seconds=1")
 RECORDS = 4_000
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -34,7 +34,7 @@ def held(data: Manifest, job_dir: pathlib.Path) -> tuple[dict[str, np.ndarray], 
 
 def train_until_stopped(ps: int, flags: list[str]) -> None:
     """Trains until an increment was saved and some more, then saves another and ends."""
-    with local_cluster(2, ps, [*flags, "--set=train.epochs=1000"]) as program:
+    with local_cluster(2, ps, [*flags, "--train.epochs=1000"]) as program:
         program.see(r"\[chief\] .*saved .*, what was touched since")
         program.terminate()
         assert program.finish() == 143, program.text
@@ -67,7 +67,7 @@ def test_2_ps_then_3_then_1(tmp_path: pathlib.Path) -> None:
         for name, values in original.items():
             assert np.array_equal(values, restored[name]), name
     epochs = named_checkpoint(str(job_dir)).queue.epoch + 2
-    with local_cluster(2, 1, [*flags, f"--set=train.epochs={epochs}"]) as program:
+    with local_cluster(2, 1, [*flags, f"--train.epochs={epochs}"]) as program:
         assert program.finish() == 0, program.text
     report = read_report(job_dir)
     losses.append(report["metrics"]["loss"])

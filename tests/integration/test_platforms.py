@@ -24,7 +24,7 @@ from datasets_on_disk import Datasets
 from platforms import Replica
 
 from cloud import submit
-from cloud.local.ports import Ports
+from cloud.local.command import Ports
 
 JOB = ("--workers=2", "--ps=1", "--evaluator", "--machine=n2-standard-8", "--image=r/tfps:1")
 PLATFORMS = {
@@ -36,8 +36,8 @@ ADDRESS = re.compile(r"[a-z0-9.-]+:2222\b")
 
 def rendered(target: str) -> dict[str, Any]:
     """The request that makes the job."""
-    arguments = ["--config=configs/smoke.py", "--train_data=gs://bucket/train"]
-    arguments += ["--eval_data=gs://bucket/eval", "--job_dir=gs://bucket/run"]
+    arguments = ["--config=configs/smoke.py", "--data.train=gs://bucket/train"]
+    arguments += ["--data.eval=gs://bucket/eval", "--job_dir=gs://bucket/run"]
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         argv = ["submit", f"--target={target}", *JOB, "--dry_run", "--", *arguments]

@@ -41,7 +41,7 @@ def data_fixture(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 @contextlib.contextmanager
 def job(data: object, job_dir: object, *more: str) -> Iterator[Program]:
     """A job that trains without end."""
-    flags = [CONFIG, f"--train_data={data}", f"--job_dir={job_dir}", "--set=train.epochs=10000"]
+    flags = [CONFIG, f"--data.train={data}", f"--job_dir={job_dir}", "--train.epochs=10000"]
     often = ("--progress_seconds=0.5", "--sample_seconds=1")
     with local_cluster(2, 2, [*flags, *often, *more]) as program:
         program.see(r"\[chief\] .* examples/s")
@@ -115,7 +115,7 @@ def test_a_task_that_starves_is_named(
 def test_small_batches_are_named_and_the_traces_stay(
     data: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    with job(data, tmp_path, "--set=train.batch_size=8") as program:
+    with job(data, tmp_path, "--train.batch_size=8") as program:
         wait_for_steps(program)
         said = profile(tmp_path)
     assert f"{SENTENCES[bound.STEPS]}: one computes for " in said
@@ -152,8 +152,8 @@ def test_what_cannot_be_traced_is_refused(tmp_path: pathlib.Path, data: pathlib.
 
     assert "no job has run there" in refused(f"--job_dir={tmp_path}")
     assert "up to 60 seconds" in refused(f"--job_dir={tmp_path}", "--seconds=100")
-    flags = [CONFIG, f"--train_data={data}", f"--job_dir={tmp_path}", "--mode=local"]
-    with Program(*flags, "--set=train.epochs=1000") as program:
+    flags = [CONFIG, f"--data.train={data}", f"--job_dir={tmp_path}", "--mode.name=local"]
+    with Program(*flags, "--train.epochs=1000") as program:
         program.see("epoch 1 of")
         assert "start it with --profiler_port" in refused(f"--job_dir={tmp_path}")
         program.terminate()
@@ -161,7 +161,7 @@ def test_what_cannot_be_traced_is_refused(tmp_path: pathlib.Path, data: pathlib.
     assert "its job is interrupted" in refused(f"--job_dir={tmp_path}")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with Program(*flags, "--set=train.epochs=1000", f"--profiler_port={port}") as program:
+    with Program(*flags, "--train.epochs=1000", f"--profiler_port={port}") as program:
         program.see("epoch . of")
         said = profile(tmp_path)
         assert "bounds the run" in said

@@ -100,9 +100,9 @@ def test_all_metrics_are_scraped_and_counters_end_as_in_the_report(tmp_path: pat
     flags = trainer_flags(
         data.directory,
         tmp_path / "job",
-        *("--set=train.epochs=30", "--set=train.batch_size=16", "--metrics_port=0"),
-        *("--sample_seconds=0.5", "--set=train.checkpoint_seconds=1"),
-        "--set=task.dim=2048",  # so large that it is kept which rows were touched
+        *("--train.epochs=30", "--train.batch_size=16", "--metrics_port=0"),
+        *("--sample_seconds=0.5", "--train.checkpoint_seconds=1"),
+        "--task.dim=2048",  # so large that it is kept which rows were touched
         eval_data=data.directory,
     )
     with local_cluster(2, 2, flags) as program:

@@ -10,7 +10,7 @@ from datasets_on_disk import Datasets
 from separate_tasks import SeparateTasks
 
 APART = 400  # seconds between two changes, at most: four times what one takes on a busy machine
-SLOW = ("--set=train.batch_size=8", "--set=task.dim=2", "--set=train.epochs=1000")
+SLOW = ("--train.batch_size=8", "--task.dim=2", "--train.epochs=1000")
 
 
 @pytest.mark.slow

@@ -57,11 +57,11 @@ def test_a_recommender_ranks_what_was_held_out_far_above_chance(
 ) -> None:
     flags = [
         "--config=tests/integration/neumf.py",
-        f"--train_data={data / 'train'}",
-        f"--eval_data={data / 'eval'}",
+        f"--data.train={data / 'train'}",
+        f"--data.eval={data / 'eval'}",
         f"--job_dir={job_dir}",
-        f"--set=data.negatives_by={by}",
-        f"--mode={mode}",
+        f"--data.negatives_by={by}",
+        f"--mode.name={mode}",
     ]
     tasks = (1, 0) if mode == "allreduce" else (2, 1)
     with Program(*flags) if mode == "local" else local_cluster(*tasks, flags) as program:

@@ -25,7 +25,7 @@ from reserved_ports import ports_fixture, tf_config  # noqa: F401
 from tests import counting_task
 
 RECORDS, EPOCHS, BATCH = 12_000, 2, 8
-SLOW = (f"--set=train.batch_size={BATCH}", "--set=task.dim=2")  # an epoch lasts seconds
+SLOW = (f"--train.batch_size={BATCH}", "--task.dim=2")  # an epoch lasts seconds
 EXACT = {"per_epoch": RECORDS, "trained": EPOCHS * RECORDS, "skipped": 0, "bad": 0}
 
 
@@ -43,7 +43,7 @@ UNSEEN = 10 + 9 + 3  # steps of a worker that was taken for lost: it looks once 
 def counted_fixture(tmp_path: pathlib.Path, job_dir: pathlib.Path) -> list[str]:
     task = counting_task.CountingTask(records=sum(COUNTED), step_seconds=STEP_SECONDS)
     data = counting_task.write(tmp_path / "data", task, COUNTED)
-    own = (f"--set=train.batch_size={COUNTED_BATCH}", f"--set=train.epochs={EPOCHS}")
+    own = (f"--train.batch_size={COUNTED_BATCH}", f"--train.epochs={EPOCHS}")
     return counting_flags(data, job_dir, task, *own, "--progress_seconds=0.5")
 
 
@@ -82,7 +82,7 @@ def test_a_killed_worker(counted: list[str], job_dir: pathlib.Path) -> None:
 def test_a_killed_chief_goes_on_where_it_was(
     flags: list[str], job_dir: pathlib.Path, datasets: Datasets
 ) -> None:
-    flags = [*flags, "--set=train.checkpoint_seconds=0.5", f"--eval_data={datasets.eval}"]
+    flags = [*flags, "--train.checkpoint_seconds=0.5", f"--data.eval={datasets.eval}"]
     with local_cluster(2, 2, flags) as program:
         first = wait_for_checkpoint(job_dir)
         tasks = program.tasks()
@@ -110,7 +110,7 @@ def test_a_killed_chief_goes_on_where_it_was(
 def test_everything_killed_goes_on_from_the_last_checkpoint(
     flags: list[str], job_dir: pathlib.Path
 ) -> None:
-    flags = [*flags, "--set=train.checkpoint_seconds=0.5"]
+    flags = [*flags, "--train.checkpoint_seconds=0.5"]
     with local_cluster(2, 2, flags) as program:
         first = wait_for_checkpoint(job_dir)
         tasks = list(program.tasks().values())
@@ -233,7 +233,7 @@ def test_sigterm_to_the_launcher_saves_and_stops_everything(
 
 @pytest.mark.slow
 def test_sigint_stops_one_process(counted: list[str], job_dir: pathlib.Path) -> None:
-    with Program(*counted, "--mode=local") as program:
+    with Program(*counted, "--mode.name=local") as program:
         program.see("epoch 1 of 2 trained")
         os.kill(program.pid, signal.SIGINT)
         assert program.finish() == 128 + signal.SIGINT, program.text
@@ -243,7 +243,7 @@ def test_sigint_stops_one_process(counted: list[str], job_dir: pathlib.Path) -> 
 
 @pytest.mark.slow
 def test_no_time_to_save(datasets: Datasets, job_dir: pathlib.Path) -> None:
-    flags = trainer_flags(datasets.long, job_dir, *SLOW, "--mode=local", "--grace_seconds=0")
+    flags = trainer_flags(datasets.long, job_dir, *SLOW, "--mode.name=local", "--grace_seconds=0")
     with Program(*flags) as program:
         program.see("saved ")
         os.kill(program.pid, signal.SIGTERM)
@@ -255,10 +255,10 @@ def test_no_time_to_save(datasets: Datasets, job_dir: pathlib.Path) -> None:
 
 @pytest.mark.slow
 def test_a_second_chief_takes_over(datasets: Datasets, job_dir: pathlib.Path) -> None:
-    flags = [*trainer_flags(datasets.long, job_dir, *SLOW), "--set=train.epochs=50"]
-    with Program(*flags, "--mode=local") as first:
+    flags = [*trainer_flags(datasets.long, job_dir, *SLOW), "--train.epochs=50"]
+    with Program(*flags, "--mode.name=local") as first:
         first.see("epoch 1 of 50 trained")
-        with Program(*flags, "--mode=local") as second:
+        with Program(*flags, "--mode.name=local") as second:
             second.see(r"resuming from .* records trained")
             assert first.finish() == 3, first.text
             [error] = first.errors

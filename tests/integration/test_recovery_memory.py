@@ -14,7 +14,7 @@ ALLOWED_GROWTH = {"ps 0": 66e6, "worker 0": 300e6, "worker 1": 300e6, "chief 0":
 EXPIRY_SECONDS = 65  # for the tasks to free what a program that was begun anew has left
 # What is freed is given back every 20 seconds; what training frees is kept until then.
 WATCHED_SECONDS = 25
-FLAGS = ("--config=configs/criteo.py", "--set=train.epochs=1000")
+FLAGS = ("--config=configs/criteo.py", "--train.epochs=1000")
 
 
 def least_resident(program: Program, *tasks: str) -> dict[str, int]:
@@ -33,7 +33,7 @@ def test_what_ten_recoveries_leave_behind_is_bounded(tmp_path: pathlib.Path) -> 
     with Program(*generate, module="trainer.generate") as program:
         assert program.finish() == 0, program.text
     own = ("--workers=2", "--ps=2", f"--max_restarts={RECOVERIES}", "--")
-    job = (f"--train_data={tmp_path / 'data'}", f"--job_dir={tmp_path / 'job'}")
+    job = (f"--data.train={tmp_path / 'data'}", f"--job_dir={tmp_path / 'job'}")
     with Program(*own, *FLAGS, *job, module="cloud.local", loads=True) as program:
         program.see("epoch 1 of 1000 trained")
         seen: list[dict[str, int]] = []

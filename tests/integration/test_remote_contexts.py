@@ -14,7 +14,7 @@ from cluster_process import Program
 from held_on_ps import EXPIRE_SECONDS
 from tensorflow.python.eager import context
 
-from cloud.local.ports import Ports
+from cloud.local.command import Ports
 
 TABLE_BYTES = 200e6
 PROGRAM = pathlib.Path(__file__).parent / "held_on_ps.py"

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from cloud.local.ports import Ports
+from cloud.local.command import Ports
 from tests.project import ROOT
 from tfps.cluster.spec import Cluster
 

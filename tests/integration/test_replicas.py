@@ -20,7 +20,7 @@ from datasets_on_disk import UNEVEN, Datasets
 
 EPOCHS = 2
 RECORDS = 12_000
-SMALL = ("--mode=allreduce", "--set=train.batch_size=8", "--set=train.checkpoint_seconds=0.5")
+SMALL = ("--mode.name=allreduce", "--train.batch_size=8", "--train.checkpoint_seconds=0.5")
 EXACT = {"trained": EPOCHS * RECORDS, "skipped": 0, "repeated": 0, "bad": 0, "per_epoch": RECORDS}
 
 
@@ -30,7 +30,9 @@ def flags_fixture(datasets: Datasets, job_dir: pathlib.Path) -> list[str]:
 
 
 def test_a_run(datasets: Datasets, job_dir: pathlib.Path) -> None:
-    flags = trainer_flags(datasets.uneven, job_dir, "--mode=allreduce", eval_data=datasets.eval)
+    flags = trainer_flags(
+        datasets.uneven, job_dir, "--mode.name=allreduce", eval_data=datasets.eval
+    )
     with local_cluster(1, 0, flags) as program:
         program.see(r"\[chief\] .*together with 1 other replicas")
         tasks = program.tasks()
@@ -55,10 +57,10 @@ def test_a_run(datasets: Datasets, job_dir: pathlib.Path) -> None:
 @pytest.mark.slow
 def test_one_process_goes_on_with_the_checkpoint(datasets: Datasets, job_dir: pathlib.Path) -> None:
     flags = trainer_flags(datasets.uneven, job_dir)
-    with local_cluster(1, 0, [*flags, "--mode=allreduce"]) as program:
+    with local_cluster(1, 0, [*flags, "--mode.name=allreduce"]) as program:
         assert program.finish() == 0, program.text
     steps = read_report(job_dir)["steps"]
-    with Program(*flags, "--mode=local", "--set=train.epochs=3") as program:
+    with Program(*flags, "--mode.name=local", "--train.epochs=3") as program:
         assert program.finish() == 0, program.text
     report = read_report(job_dir)
     assert report["examples"]["trained"] == 3 * sum(UNEVEN)

@@ -38,7 +38,7 @@ def test_a_batch_script_trains(datasets: Datasets, tmp_path: pathlib.Path) -> No
         "--",
         "--config=configs/smoke.py",
     ]
-    data = [f"--train_data={datasets.two_shards}", f"--eval_data={datasets.eval}"]
+    data = [f"--data.train={datasets.two_shards}", f"--data.eval={datasets.eval}"]
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         assert submit.main(["submit", *own, *data, f"--job_dir={job_dir}"]) == 0

@@ -8,7 +8,7 @@ from census_rows import census_rows
 from cluster_process import Program, local_cluster, read_report, trainer_flags
 from tensorboard_program import TensorBoard, tensorboard
 
-from tfps.monitoring import history
+from tfps.monitoring import recorder
 from tfps.monitoring.events import CheckpointSaved, Evaluated, Sampled, TaskBack, TaskLost
 
 EPOCHS = 4
@@ -25,7 +25,7 @@ def flags_fixture(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         with Program("--config=configs/census.py", *flags, module="trainer.prepare") as program:
             assert program.finish() == 0, program.text
     settings = {"batch_size": 32, "epochs": EPOCHS, "checkpoint_seconds": 2}
-    own = (f"--set=train.{name}={value}" for name, value in settings.items())
+    own = (f"--train.{name}={value}" for name, value in settings.items())
     made = trainer_flags(directory / "train", directory / "job", *own, eval_data=directory / "eval")
     often = ("--sample_seconds=0.5", "--progress_seconds=0.2")
     return ["--config=configs/census.py", *made[1:], *often]
@@ -86,7 +86,7 @@ def test_tensorboard_draws_each_curve_once(job_dir: pathlib.Path, fast: bool) ->
 
 
 def test_the_history_tells_of_what_happened(job_dir: pathlib.Path) -> None:
-    report, events = read_report(job_dir), history.read(str(job_dir))
+    report, events = read_report(job_dir), recorder.read(str(job_dir))
     lost = {event.task for event in events if isinstance(event, TaskLost)}
     assert {"worker 1", "ps 0"} <= lost
     assert "worker 1" in {event.task for event in events if isinstance(event, TaskBack)}

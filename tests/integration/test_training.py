@@ -70,7 +70,7 @@ def run_locally(datasets: Datasets, job_dir: pathlib.Path, *flags: str) -> Done:
 
 @pytest.fixture(name="local_run", scope="module")
 def local_run_fixture(datasets: Datasets, tmp_path_factory: pytest.TempPathFactory) -> Done:
-    return run_locally(datasets, tmp_path_factory.mktemp("local") / "job", "--mode=local")
+    return run_locally(datasets, tmp_path_factory.mktemp("local") / "job", "--mode.name=local")
 
 
 def assert_complete(done: Done, mode: str, workers: int, ps: int) -> None:
@@ -233,8 +233,8 @@ def test_a_run_that_goes_on_reports_what_is_trained_at_once(
     """Not only once it has saved a checkpoint of its own."""
     job_dir = tmp_path / "job"
     shutil.copytree(local_run.job_dir, job_dir)
-    flags = trainer_flags(datasets.uneven, job_dir, "--mode=local", eval_data=datasets.eval)
-    with Program(*flags, "--set=train.epochs=1000") as program:
+    flags = trainer_flags(datasets.uneven, job_dir, "--mode.name=local", eval_data=datasets.eval)
+    with Program(*flags, "--train.epochs=1000") as program:
         program.see("resuming from")
         report = read_report(job_dir)
         assert report["status"] == "running"
@@ -249,14 +249,14 @@ def test_more_epochs_go_on_from_the_checkpoint_on_another_cluster(
     datasets: Datasets, tmp_path: pathlib.Path
 ) -> None:
     """More workers than shards, and another number of ps than before."""
-    flags = trainer_flags(datasets.two_shards, tmp_path / "job", "--set=train.epochs=1")
+    flags = trainer_flags(datasets.two_shards, tmp_path / "job", "--train.epochs=1")
     with local_cluster(3, 1, flags) as program:
         assert program.finish() == 0, program.text
     report = read_report(tmp_path / "job")
     assert report["examples"] == {"per_epoch": 151, "trained": 151, **NONE}
     assert (report["steps"], report["metrics"]) == (6, {})
     checkpoint = report["checkpoint"]
-    with local_cluster(1, 2, [*flags, "--set=train.epochs=3"]) as program:
+    with local_cluster(1, 2, [*flags, "--train.epochs=3"]) as program:
         assert program.finish() == 0, program.text
     report = read_report(tmp_path / "job")
     assert report["examples"] == {"per_epoch": 151, "trained": 453, **NONE}

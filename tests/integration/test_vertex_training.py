@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from cluster_process import Program
 
-from cloud.local.ports import Ports
+from cloud.local.command import Ports
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
 from tests.project import ROOT
 from tests.training_fixtures import dataset

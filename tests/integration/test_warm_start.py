@@ -11,7 +11,7 @@ from counting_job import flags, trained
 from tests import counting_task
 
 RECORDS, BATCH, STEP_SECONDS = 1000, 20, 0.25
-BATCHES = f"--set=train.batch_size={BATCH}"
+BATCHES = f"--train.batch_size={BATCH}"
 FIRST, SECOND = (300, 200), (600, 400)  # records per shard of two days
 
 
@@ -31,7 +31,7 @@ def test_a_job_goes_on_with_another_s_parameters_on_other_data(tmp_path: pathlib
     with local_cluster(2, 2, flags(first, before, task, BATCHES)) as program:
         assert program.finish() == 0, program.text
     begun = read_report(before)
-    own = (f"--init_from={before}", "--progress_seconds=0.2", BATCHES)
+    own = (f"--train.init_from={before}", "--progress_seconds=0.2", BATCHES)
 
     def go_on() -> Program:
         return local_cluster(2, 1, flags(second, after, task, *own))
@@ -70,7 +70,7 @@ def test_a_job_takes_one_layer_of_another_s_on_another_number_of_ps(tmp_path: pa
     before, after = tmp_path / "before" / "job", tmp_path / "after" / "job"
     with local_cluster(1, 2, flags(first, before, task, BATCHES)) as program:
         assert program.finish() == 0, program.text
-    own = (f"--init_from={before}", "--init_layers=count*", BATCHES)
+    own = (f"--train.init_from={before}", "--train.init_layers=count*", BATCHES)
     with local_cluster(2, 3, flags(second, after, task, *own)) as program:
         program.see(r"\[chief\] .*taken from .*counted")
         assert program.finish() == 0, program.text

@@ -24,7 +24,7 @@ def measured_by_cluster(
     data = directory / "data"
     generate(experiment, str(data), records=8192, shards=4, seed=0, signal_seed=0)
     own = ["--workers=1", "--ps=2", "--module=tests.integration.measure_wire"]
-    tasks = [f"--config={config}", f"--train_data={data}", f"--job_dir={directory / 'job'}"]
+    tasks = [f"--config={config}", f"--data={data}", f"--job_dir={directory / 'job'}"]
     with Program(*own, "--", *tasks, module="cloud.local", loads=True) as program:
         assert program.finish() == 0, program.text
     [line] = [line for line in program.lines if '{"wire"' in line]

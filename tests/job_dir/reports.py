@@ -1,6 +1,6 @@
 """Reports of runs that never were."""
 
-from tfps.job_dir.report_fields import (
+from tfps.job_dir.report import (
     FAILED,
     BestEvaluation,
     EvaluationRow,

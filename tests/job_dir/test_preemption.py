@@ -1,6 +1,6 @@
 import pathlib
 
-from tfps.job_dir.preemption import PreemptionNotices
+from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
 
 

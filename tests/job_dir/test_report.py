@@ -5,7 +5,7 @@ import pytest
 from tests.job_dir.reports import full_report, short_report
 from tfps.errors import UserError
 from tfps.job_dir import report
-from tfps.job_dir.report_fields import FINISHED, INTERRUPTED, RUNNING
+from tfps.job_dir.report import FINISHED, INTERRUPTED, RUNNING
 
 
 def test_a_job_that_runs_again_says_so(tmp_path):

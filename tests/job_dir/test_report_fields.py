@@ -10,7 +10,7 @@ import pytest
 
 from tests.job_dir.reports import full_report, short_report
 from tests.project import ROOT
-from tfps.job_dir.report_fields import BestEvaluation, EvaluationRow, Report
+from tfps.job_dir.report import BestEvaluation, EvaluationRow, Report
 
 PAGE = (ROOT / "docs/report.md").read_text()
 ROWS = {

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 import tfps
 from tfps.cluster.spec import Cluster
-from tfps.job_dir.task_info import TaskInfo
+from tfps.job_dir.task_files import TaskInfo
 from tfps.job_dir.task_name import TaskName
 
 CLUSTER = Cluster(("h:1",), ("h:2", "h:3"), ("h:4",), "worker", 1)

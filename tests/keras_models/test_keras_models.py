@@ -9,8 +9,8 @@ from benchmarks.fidelity import sum_by_row
 from tests.keras_models.cases import ALL
 from tests.keras_models.kept import LOCAL, keep
 from tests.training_fixtures import Trainer
+from tfps.export.keras_file import trained_model
 from tfps.export.loaded_model import ExportedModel
-from tfps.export.trained_model import trained_model
 from tfps.model.inputs import model_inputs
 
 FAST = ("normalized_mlp", "dlrm", "summed_history")

@@ -10,10 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.data.manifest import Manifest
-from tfps.data.record_index import RecordIndex
-from tfps.data.shards import Shard
+from tfps.data.shards import RecordIndex, Shard
 from tfps.data.training_data import TrainingData
-from tfps.leases.epoch_order import EpochOrder
+from tfps.leases.lease import EpochOrder
 from tfps.leases.progress import REFUSED, LeaseProgress
 
 BATCH, WORKERS, EPOCHS, STRIDE = 4, 2, 2, 1000

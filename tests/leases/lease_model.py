@@ -26,8 +26,7 @@ from tests.leases.closure_model import (
 )
 from tfps.cluster.monitor import TaskMonitor
 from tfps.coordinator.worker_coordinator import WorkerCoordinator
-from tfps.leases.queue import LeaseQueue
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import LeaseQueue, QueueState
 
 MOST_ROUNDS = 1000  # of all workers, until what is in flight is done
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tests import corruption, counting_task
 from tests.training_fixtures import reused
 from tfps.errors import RunError, UserError
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 
 SIZES, BATCH = (230, 150, 20), 10
 COUNT = sum(SIZES)
@@ -120,7 +120,7 @@ def test_a_run_goes_on_with_what_it_knew(data):
     visited = trainer.store.read_table(0)[:, 0]
     assert set(np.flatnonzero(visited == 0)) == BAD
     assert np.sum(visited == 2) == COUNT - len(BAD)
-    with pytest.raises(UserError, match=rf"--max_bad_records=3, .* knows {len(BAD)} bad"):
+    with pytest.raises(UserError, match=rf"--data.max_bad_records=3, .* knows {len(BAD)} bad"):
         trainer_of(data, limit=3).queue(state=again.state())
 
 
@@ -131,7 +131,7 @@ def test_one_bad_record_more_than_allowed_ends_the_training(data):
         train(trainer, trainer.queue())
     message = str(ended.value)
     assert message.startswith(f"training epoch 1: shard {data.directory}/counted-0000")
-    assert f"and --max_bad_records={limit} allows no more: correct the data" in message
+    assert f"and --data.max_bad_records={limit} allows no more: correct the data" in message
     last = [(90, 15), (10, 95), (5, 100)]
     assert any(
         f"it is the first of {found} bad records there; {before} were passed over" in message

@@ -1,6 +1,6 @@
 import pytest
 
-from tfps.leases.lease_length import LeaseLength
+from tfps.leases.lease import LeaseLength
 
 
 def test_leases_get_as_long_as_asked_for_once_a_step_is_measured():

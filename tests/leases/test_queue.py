@@ -4,14 +4,12 @@ import numpy as np
 import pytest
 
 from tfps.data.manifest import Manifest
-from tfps.data.record_index import RecordIndex
-from tfps.data.shards import Shard
+from tfps.data.shards import RecordIndex, Shard
 from tfps.data.training_data import TrainingData
 from tfps.errors import UserError
 from tfps.leases.bad_record_log import BadRecords
-from tfps.leases.epoch_order import CHUNK_BLOCKS, EpochOrder
-from tfps.leases.queue import LeaseQueue
-from tfps.leases.queue_state import QueueState
+from tfps.leases.lease import CHUNK_BLOCKS, EpochOrder
+from tfps.leases.queue import LeaseQueue, QueueState
 
 STRIDE = 100
 ORDER = EpochOrder(batch_size=10, shuffle_buffer=35, seed=0)  # blocks of 4 batches

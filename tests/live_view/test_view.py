@@ -5,8 +5,8 @@ import pytest
 
 from tests.live_view.test_status import TASKS, run_status
 from tfps.live_view import view
-from tfps.live_view.block import LiveBlock
 from tfps.live_view.status import TaskStatus
+from tfps.live_view.view import LiveBlock
 
 MANY = tuple(TaskStatus(name=f"worker {index}", share=0.02, idle=0.1) for index in range(50))
 

@@ -21,7 +21,7 @@ _MODULES = (
     "trainer.evaluator",
     "trainer.chief.dry_run",
     "tfps.export.loaded_model",
-    "trainer.datasets.record_batch",
+    "trainer.datasets.record_columns",
     "trainer.datasets.shard_scan",
     "google.cloud.storage",
 )

@@ -11,7 +11,7 @@ from tests.models import Unloadable
 from tests.training_fixtures import Trainer
 from tfps.errors import UserError
 from tfps.evaluation.metrics import metric_names
-from tfps.export.trained_model import trained_model
+from tfps.export.keras_file import trained_model
 from tfps.model.stateless_model import StatelessModel
 
 RECORDS, BATCH, IDS = 512, 64, 30

@@ -5,9 +5,9 @@ import tensorflow as tf
 
 from tests.models import TaskOf
 from tfps.data.feature import Feature
-from tfps.model import draws
-from tfps.model.draws import draw_of
+from tfps.model import variables
 from tfps.model.stateless_model import StatelessModel
+from tfps.model.variables import draw_of
 
 SEED = tf.constant(2**62 + 12345, tf.int64)
 STEPS, LAYERS, DRAWS = 20, 3, 8
@@ -24,8 +24,8 @@ def test_no_two_of_steps_devices_and_layers_draw_the_same(devices):
 
     @tf.function(autograph=False)
     def begin(number):
-        on_devices = [draws.on_device(draw_of(SEED, number), k) for k in range(devices)]
-        return tf.stack([draws.of_layer(draw, k) for draw in on_devices for k in range(LAYERS)])
+        on_devices = [variables.on_device(draw_of(SEED, number), k) for k in range(devices)]
+        return tf.stack([variables.of_layer(draw, k) for draw in on_devices for k in range(LAYERS)])
 
     first = np.concatenate([begin(step(number)).numpy() for number in range(STEPS)])
     assert first.shape == (STEPS * devices * LAYERS, 2)
@@ -35,7 +35,7 @@ def test_no_two_of_steps_devices_and_layers_draw_the_same(devices):
 
 def test_what_a_step_draws_depends_on_nothing_else():
     for index in (0, 2):
-        one, other = (draws.of_layer(draw_of(SEED, step(7)), index) for _ in range(2))
+        one, other = (variables.of_layer(draw_of(SEED, step(7)), index) for _ in range(2))
         np.testing.assert_array_equal(one, other)
 
 

@@ -28,7 +28,7 @@ from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.store.parameter_store import ParameterStore
 from tfps.worker.step import Step
-from trainer.chief.export_sample import predict_sample
+from trainer.chief.exports import predict_sample
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,10 +12,10 @@ from tests.training_fixtures import Trainer
 from tfps.data.feature import Feature
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
-from tfps.experiment.mode import Mode
+from tfps.experiment.mode import Async, LocalSGD
 from tfps.export.loaded_model import ExportedModel
 from tfps.model.stateless_model import StatelessModel
-from tfps.store.asked_ids import AskedIds
+from tfps.store.group_layout import AskedIds
 from trainer.generate import generate
 
 ROWS, DIM = 50, 4
@@ -106,9 +106,11 @@ def manifest(tmp_path_factory):
     return generate(Experiment("given", task), str(tmp_path_factory.mktemp("data")), 400, 1)
 
 
-@pytest.mark.parametrize("mode", ["async", pytest.param("local_sgd", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "mode", [Async(), pytest.param(LocalSGD(sync_every=2), marks=pytest.mark.slow)], ids=str
+)
 def test_a_frozen_table_stays_while_the_others_are_trained(manifest, tmp_path, mode):
-    trainer = Trainer(manifest, Frozen(two_tables, FEATURES), mode=Mode(mode, sync_every=2))
+    trainer = Trainer(manifest, Frozen(two_tables, FEATURES), mode=mode)
     before = trainer.store.read_table(1)
     trainer.coordinator.train(trainer.queue(), lambda: False, lambda progress: None)
     np.testing.assert_array_equal(trainer.store.read_table(0), MATRIX)

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tfps.model.keras_metric import RunningKerasMetric
+from tfps.model.compiled_task import RunningKerasMetric
 
 DRAW = np.random.default_rng(0)
 LABELS = DRAW.integers(0, 2, 100_000)

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tests.training_fixtures import Trainer, dataset
 from tfps.data.feature import Feature
-from tfps.data.pieces import pieces_of
+from tfps.data.record_source import pieces_of
 from tfps.model.compiled_task import task_of
 from tfps.model.stateless_model import StatelessModel
 

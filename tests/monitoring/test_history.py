@@ -3,9 +3,9 @@
 import pytest
 
 from tfps.errors import UserError
-from tfps.job_dir.report_fields import SaveCounts, WorkerShare
-from tfps.job_dir.task_usage import TaskUsage
-from tfps.monitoring import history
+from tfps.job_dir.report import SaveCounts, WorkerShare
+from tfps.job_dir.task_files import TaskUsage
+from tfps.monitoring import recorder
 from tfps.monitoring.events import (
     CheckpointSaved,
     EpochTrained,
@@ -19,7 +19,7 @@ from tfps.monitoring.events import (
     TasksMeasured,
     TrainingBegan,
 )
-from tfps.monitoring.history import RunHistory
+from tfps.monitoring.recorder import RunHistory
 
 ALL = [
     RunBegan(at=1.0, config="smoke", mode="async", workers=2, ps=1, overrides=("a=1",)),
@@ -54,17 +54,17 @@ def write(job_dir, events, began=1.0):
 
 
 def files_of(job_dir):
-    return sorted((job_dir / history.DIRECTORY).iterdir())
+    return sorted((job_dir / recorder.DIRECTORY).iterdir())
 
 
 def test_a_job_without_history_has_none(tmp_path):
-    assert history.read(str(tmp_path)) == []
+    assert recorder.read(str(tmp_path)) == []
 
 
 def test_chiefs_add_to_it_one_after_the_other(tmp_path):
     write(tmp_path, ALL[5:], began=1e9)
     write(tmp_path, ALL[:5], began=2.0)
-    assert history.read(str(tmp_path)) == ALL
+    assert recorder.read(str(tmp_path)) == ALL
 
 
 def test_a_line_that_is_being_written_is_left_out_and_a_damaged_one_told(tmp_path):
@@ -72,7 +72,7 @@ def test_a_line_that_is_being_written_is_left_out_and_a_damaged_one_told(tmp_pat
     [path] = files_of(tmp_path)
     with path.open("a") as file:
         file.write('{"kind": "lost", "at": 1')
-    assert history.read(str(tmp_path)) == ALL[:2]
+    assert recorder.read(str(tmp_path)) == ALL[:2]
     path.write_text('{"kind": "from a later version"}\n{"kind": "lost", "at": 1}\n')
     with pytest.raises(UserError, match=r"\.jsonl, line 2, is damaged .*'task'"):
-        history.read(str(tmp_path))
+        recorder.read(str(tmp_path))

@@ -11,9 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import tfps
 from tfps.errors import UserError
-from tfps.job_dir.report_fields import SaveCounts, StalenessCounts, WorkerShare
+from tfps.job_dir.report import SaveCounts, StalenessCounts, WorkerShare
+from tfps.job_dir.task_files import TaskUsage
 from tfps.job_dir.task_name import TaskName
-from tfps.job_dir.task_usage import TaskUsage
 from tfps.monitoring.events import (
     CheckpointSaved,
     Evaluated,

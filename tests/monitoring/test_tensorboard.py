@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 
-from tfps.job_dir.report_fields import SaveCounts, StalenessCounts, WorkerShare
-from tfps.job_dir.task_usage import TaskUsage
+from tfps.job_dir.report import SaveCounts, StalenessCounts, WorkerShare
+from tfps.job_dir.task_files import TaskUsage
 from tfps.monitoring.events import (
     CheckpointSaved,
     EpochTrained,

@@ -35,8 +35,8 @@ def _make_census_job(directory: pathlib.Path, census: pathlib.Path) -> None:
         flags = [f"--input={census / source}", f"--output={output}", "--max_bad_rows=1"]
         shards = 8 if output == "data/train" else 4
         _run(directory, "trainer.prepare", _CONFIG, *flags, f"--shards={shards}")
-    flags = ["--train_data=data/train", "--eval_data=data/eval", "--job_dir=runs/census"]
-    _run(directory, "trainer.task", "--mode=local", _CONFIG, *flags)
+    flags = ["--data.train=data/train", "--data.eval=data/eval", "--job_dir=runs/census"]
+    _run(directory, "trainer.task", "--mode.name=local", _CONFIG, *flags)
 
 
 def _run(directory: pathlib.Path, module: str, *flags: str) -> None:

@@ -21,5 +21,5 @@ def make(directory: pathlib.Path) -> None:
         rows = directory / f"{name}.csv"
         rows.write_bytes(census_rows(count, len(name)))
         run("trainer.prepare", CONFIG, f"--input={rows}", f"--output={data / name}", "--shards=2")
-    flags = [f"--train_data={data / 'train'}", f"--eval_data={data / 'eval'}", f"--job_dir={job}"]
-    run("trainer.task", CONFIG, "--mode=local", *flags, "--set=train.epochs=2")
+    flags = [f"--data.train={data / 'train'}", f"--data.eval={data / 'eval'}", f"--job_dir={job}"]
+    run("trainer.task", CONFIG, "--mode.name=local", *flags, "--train.epochs=2")

@@ -22,7 +22,7 @@ from tests.notebooks.running import (
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-SMALL = {"RECORDS": 8000, "EPOCHS": 2, "SETTINGS": ["--set=task.rows_per_table=500"]}
+SMALL = {"RECORDS": 8000, "EPOCHS": 2, "SETTINGS": ["--task.rows_per_table=500"]}
 
 
 def test_it_trains_evaluates_and_predicts_on_a_cluster(tmp_path):

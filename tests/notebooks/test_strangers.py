@@ -12,18 +12,14 @@ from tests.notebooks.running import (
     cells_of,
     client_of,
     execute,
-    pictures_of,
     read,
     set_parameters,
     text_of,
 )
+from tests.notebooks.test_predictions import PICTURES, drawn
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 ALONE = {"CONFIG": "", "GROUP_BY": "", "TABLE": "", "TOKENS_OF": "", "ROWS": []}
-
-
-def drawn(cells):
-    return {name for name, cell in cells.items() if pictures_of(cell)}
 
 
 def execute_on(name, directory, **parameters):
@@ -38,12 +34,14 @@ def execute_on(name, directory, **parameters):
 
 def test_a_job_of_the_demo(tmp_path):
     config, sets = "--config=configs/criteo.py", ["task.rows_per_table=500"]
-    flags = [config, f"--set={sets[0]}"]
+    flags = [config, f"--{sets[0]}"]
     for name, records, seed in (("train", 3000, 0), ("eval", 600, 1)):
         size = [f"--records={records}", f"--seed={seed}", "--shards=4"]
         census_job.run("trainer.generate", *flags, *size, f"--output={tmp_path / name}")
-    paths = [f"--train_data={tmp_path / 'train'}", f"--eval_data={tmp_path / 'eval'}"]
-    census_job.run("trainer.task", "--mode=local", *flags, *paths, f"--job_dir={tmp_path / 'job'}")
+    paths = [f"--data.train={tmp_path / 'train'}", f"--data.eval={tmp_path / 'eval'}"]
+    census_job.run(
+        "trainer.task", "--mode.name=local", *flags, *paths, f"--job_dir={tmp_path / 'job'}"
+    )
     parameters = {
         **{"JOB_DIR": "job", "DATA": "eval", "CONFIG": "configs/criteo.py", "SET": sets},
         **{"GROUP_BY": "categorical_1", "TABLE": "", "TOKENS_OF": "", "ROWS": []},
@@ -51,7 +49,7 @@ def test_a_job_of_the_demo(tmp_path):
     cells = execute("predictions", tmp_path, parameters)
     measured = re.search(r"AUC ([\d.]+); the report says ([\d.]+)\.", text_of(cells["data"]))
     assert float(measured[1]) == pytest.approx(float(measured[2]), abs=1e-6)
-    assert drawn(cells) == {"roc", "calibration", "groups", "importance", "explain", "plane"}
+    assert drawn(cells) == PICTURES
     assert "categorical_1/embeddings: 500 rows of 16" in text_of(cells["model"])
 
 
@@ -68,7 +66,7 @@ def test_bags_of_ids_and_scores_that_are_no_chances(tmp_path):
 
 def test_strings(tmp_path):
     cells = execute_on("string_lookup_mlp", tmp_path, GROUP_BY="color")
-    assert drawn(cells) == {"roc", "calibration", "groups", "importance", "explain", "plane"}
+    assert drawn(cells) == PICTURES
     assert re.search(r"Shown are (\d+) of \1 groups", text_of(cells["groups"]))
 
 

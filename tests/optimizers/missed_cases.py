@@ -12,7 +12,7 @@ import tfps
 from tests.optimizers import dense_reference
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.rules import rule_for
-from tfps.store.learning_rates import LearningRates
+from tfps.store.run_state import LearningRates
 
 DIM = 2
 EXACT = 1e-5

@@ -11,6 +11,7 @@ from tests.store.optimizers import OPTIMIZERS
 from tfps.errors import UserError
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.rules import Rules, rule_for
+from tfps.optimizers.update_rule import RowUpdate
 
 STEPS, ROWS, DIM = 2_000, 200, 4
 SHARES = (1.0, 0.1, 0.01)  # of the steps, in which a row is touched
@@ -57,7 +58,7 @@ def far_apart(name, share, schedule="constant", **options):
             optimizer.apply([gradient], [theirs])
             if decays:
                 rows -= rule.decay(step) * rows
-            changed = rule.sparse(rows, slots, mine, step)
+            changed = rule.sparse(RowUpdate(rows, slots, mine, step))
             for variable, value in zip(ours, changed, strict=True):
                 variable.scatter_nd_update(where[:, None], value)
             seen.scatter_nd_update(where[:, None], tf.fill(tf.shape(where), step + 1))

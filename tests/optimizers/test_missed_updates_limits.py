@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.rules import rule_for
-from tfps.optimizers.schedule_rates import of_schedule
-from tfps.optimizers.step_sums import ScheduledSums
+from tfps.optimizers.step_sums import ScheduledSums, of_schedule
+from tfps.optimizers.update_rule import RowUpdate
 
 SCHEDULES = keras.optimizers.schedules
 
@@ -40,7 +40,7 @@ def both(make, start, missed, before=0):
     row = tf.fill([1, 2], start)
     if decays := bool(optimizer.weight_decay):
         row -= rule.decay(step) * row
-    row, *slots = rule.sparse(row, slots, gradient, step)
+    row, *slots = rule.sparse(RowUpdate(row, slots, gradient, step))
     updates = MissedUpdates.of(tf.constant([missed]), step + missed + 1)
     return theirs.numpy(), rule.catch_up(row, slots, updates, decays)[0].numpy()
 

@@ -13,9 +13,8 @@ from tests.store import pushes
 from tests.store.optimizers import COMBINATIONS, OPTIMIZERS, decays, make
 from tfps.experiment.task import Table
 from tfps.optimizers.rules import rule_for
-from tfps.store.asked_ids import AskedIds
-from tfps.store.gradient_clipping import GradientClipping
-from tfps.store.group_layout import GroupLayout
+from tfps.store.clipping import GradientClipping
+from tfps.store.group_layout import AskedIds, GroupLayout
 from tfps.store.layout import Group
 from tfps.store.table_group import TableGroup
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import tfps
 from tfps.optimizers.rules import rule_for, rule_of
+from tfps.optimizers.update_rule import RowUpdate
 
 OPTIONS = {"learning_rate": 0.3, "initial_accumulator_value": 0.2, "epsilon": 1e-3}
 
@@ -35,7 +36,9 @@ def test_its_rule_is_the_formula(drawn):
     [slot] = rule.slots.values()
     values, slots = tf.constant(rows), [tf.fill([7, 1], slot.start)]
     for step, gradient in enumerate(gradients):
-        values, *slots = rule.sparse(values, slots, tf.constant(gradient), tf.constant(step))
+        values, *slots = rule.sparse(
+            RowUpdate(values, slots, tf.constant(gradient), tf.constant(step))
+        )
     np.testing.assert_allclose(values, by_formula(rows, gradients), rtol=0, atol=1e-5)
     assert slots[0].shape == (7, 1)
 

@@ -19,11 +19,11 @@ from tests.store.optimizers import (
 from tfps.errors import UserError
 from tfps.experiment.task import Table
 from tfps.optimizers.rules import rule_for
-from tfps.store.asked_ids import AskedIds
+from tfps.optimizers.update_rule import RowUpdate
+from tfps.store.clipping import GradientClipping
 from tfps.store.dense_parameters import DenseParameters
-from tfps.store.flat_layout import DenseLayout
-from tfps.store.gradient_clipping import GradientClipping
-from tfps.store.group_layout import GroupLayout
+from tfps.store.group_layout import AskedIds, GroupLayout
+from tfps.store.layout import DenseLayout
 
 STEPS = 100
 DEVICES = ["/device:CPU:0"] * 2
@@ -83,7 +83,7 @@ def test_dense_updates_follow_keras(name, combination):
         tf.while_loop(lambda step: step < STEPS, one, [0], parallel_iterations=1)
 
     train()
-    for ours, variable in zip(dense.pull(), theirs, strict=True):
+    for ours, variable in zip(pushes.pull_dense(dense, DEVICES), theirs, strict=True):
         np.testing.assert_allclose(ours.numpy(), variable.numpy(), rtol=0, atol=1e-5)
 
 
@@ -189,7 +189,7 @@ def test_centered_rmsprop_stays_finite_where_rounding_makes_the_variance_negativ
     rule = rule_for(keras.optimizers.RMSprop(0.01, centered=True))
     gradient, averages = tf.fill([1000], 1e3), tf.linspace(999.9, 1000.1, 1000)
     slots = [tf.square(averages) * (1 - 1e-6), averages]
-    changed = rule.sparse(tf.zeros([1000]), slots, gradient, tf.constant(0, tf.int64))
+    changed = rule.sparse(RowUpdate(tf.zeros([1000]), slots, gradient, tf.constant(0, tf.int64)))
     assert all(np.isfinite(value).all() for value in changed)
 
 

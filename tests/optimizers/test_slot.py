@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfps.optimizers.slot import Slot
+from tfps.optimizers.update_rule import Slot
 
 SQUARES = (1.0, 4.0, 0.25, 9.0, 1e-4, 0.0, 2.25)
 

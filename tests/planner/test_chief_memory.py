@@ -5,9 +5,14 @@ import pytest
 from tests.planner.test_memory import layout
 from tfps import byte_size
 from tfps.errors import UserError
-from tfps.planner.chief_memory import ChiefMemory, worker_bytes
-from tfps.planner.export_size import ExportSize
-from tfps.planner.memory import PROCESS_BYTES, WORKING_BYTES, Placement
+from tfps.planner.memory import (
+    PROCESS_BYTES,
+    WORKING_BYTES,
+    ChiefMemory,
+    ExportSize,
+    Placement,
+    worker_bytes,
+)
 
 PLACED = layout({16: [200_000]}, parts=2)
 PLACEMENT = Placement.of(PLACED, workers=2)
@@ -27,8 +32,8 @@ def test_a_chief_holds_the_model_that_it_exports():
     needed, held = byte_size.show(memory.needed_bytes), byte_size.show(EXPORT.held_bytes)
     assert refusal(memory) == (
         f"the chief needs about {needed}, but may have {needed}; give it more memory, or have it "
-        f"need less; {held} of it for the model that is exported (--export=none exports none, and "
-        "--export_dtype=bfloat16 or int8 holds no table for it)"
+        f"need less; {held} of it for the model that is exported (--train.export=none exports "
+        "none, and --train.export_dtype=bfloat16 or int8 holds no table for it)"
     )
 
 
@@ -36,15 +41,15 @@ def test_tables_in_slices_are_not_held():
     sliced = ExportSize.of(PLACED, "int8")
     memory = ChiefMemory.of(PLACEMENT, sliced, has_parameters=False, works=False)
     assert memory.export_bytes < 3 * 200_000 * 16
-    assert "--export_dtype" not in refusal(memory)
-    assert "(--export=none exports none)" in refusal(memory)
+    assert "--train.export_dtype" not in refusal(memory)
+    assert "(--train.export=none exports none)" in refusal(memory)
 
 
 def test_the_worker_beside_the_chief_is_on_the_same_machine():
     memory = ChiefMemory.of(PLACEMENT, None, has_parameters=False, works=True)
     beside = worker_bytes(PLACEMENT)
     assert memory.needed_bytes == PROCESS_BYTES + WORKING_BYTES + beside
-    told = f"{byte_size.show(beside)} of it for the worker beside it (--nochief_works"
+    told = f"{byte_size.show(beside)} of it for the worker next to it (--nochief_works"
     assert told in refusal(memory)
     assert "export" not in refusal(memory)
 

@@ -6,10 +6,9 @@ import pytest
 from tfps.errors import UserError
 from tfps.experiment.task import Table
 from tfps.optimizers.rules import rule_for
-from tfps.planner.disk import JobDisk, check_disk_space
-from tfps.store.flat_layout import DenseLayout, StateLayout
+from tfps.planner.memory import JobDisk, check_disk_space
 from tfps.store.group_layout import GroupLayout
-from tfps.store.layout import Group, StoreLayout
+from tfps.store.layout import DenseLayout, Group, StateLayout, StoreLayout
 
 DIM = 64
 ROW_BYTES = 3 * DIM * 4  # with Adam's two slots

@@ -15,13 +15,11 @@ from tfps.checkpoint.restore import restore
 from tfps.coordinator.executor import LocalExecutor
 from tfps.errors import UserError
 from tfps.experiment.task import Table
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 from tfps.optimizers.rules import rule_for
 from tfps.planner.memory import PROCESS_BYTES, WORKING_BYTES, Placement, check_memory
-from tfps.store.asked_ids import AskedIds
-from tfps.store.flat_layout import DenseLayout, StateLayout
-from tfps.store.group_layout import GroupLayout
-from tfps.store.layout import Group, StoreLayout
+from tfps.store.group_layout import AskedIds, GroupLayout
+from tfps.store.layout import DenseLayout, Group, StateLayout, StoreLayout
 from tfps.store.partitioned_variable import CHUNK_BYTES
 from tfps.worker.async_loop import AsyncLoop
 from tfps.worker.closures import Closures

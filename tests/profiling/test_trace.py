@@ -67,7 +67,6 @@ def test_threads_arrivals_and_what_was_sent(tmp_path):
         Event(pytest.approx(1.005), pytest.approx(1.006), "inner:Add"),
     ]
     assert len(found.threads) == 2
-    assert found.thread_names == ["thread 0", "thread 1"]
     assert found.arrivals == [Arrival(pytest.approx(1.003), "while/gather")]
     assert found.sendings == [Sending(pytest.approx(1.006), "while/split", "ps 11")]
     assert found.begun_before == [pytest.approx(1.001)]

@@ -63,7 +63,7 @@ def assert_complete(data, job: Job, epochs: int) -> None:
 
 def test_a_job_is_submitted_listed_and_followed(submit: Submit, data) -> None:
     job = submit(
-        f"--eval_data={data.directory}",
+        f"--data.eval={data.directory}",
         submit=("--workers=2", "--ps=2", "--evaluator", "--nodes=3", "--name=counting-task"),
         name="first",
     )
@@ -150,7 +150,7 @@ def test_at_its_time_limit_a_job_is_queued_again_until_it_has_trained(
 
 def test_a_job_without_cluster_is_queued_again_too(slurm: RealSlurm, submit: Submit, data) -> None:
     """Slurm's signal is sent by hand: what comes before it is shown above."""
-    job = submit("--mode=local", epochs=2, submit=("--workers=0", "--nodes=1"))
+    job = submit("--mode.name=local", epochs=2, submit=("--workers=0", "--nodes=1"))
     job.see(r"epoch 1 of 2 trained")
     slurm.run("scancel", "--batch", "--signal=USR1", job.number)
     job.see(r"resuming from")

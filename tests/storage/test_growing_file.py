@@ -4,9 +4,9 @@ import pytest
 import tensorflow as tf
 
 from tests.local_cloud.cloud_fixture import cloud_fixture, each_cloud_process_fixture  # noqa: F401
-from tfps.storage import growing_file
+from tfps.storage import files
 from tfps.storage.failures import StorageError
-from tfps.storage.growing_file import GrowingFile
+from tfps.storage.files import GrowingFile
 
 
 def name(number):
@@ -41,7 +41,7 @@ def test_what_cannot_be_written_waits_until_it_can(tmp_path):
 
 @pytest.mark.slow
 def test_objects_are_written_again_until_they_are_large(cloud, monkeypatch):
-    monkeypatch.setattr(growing_file, "_OBJECT_BYTES", 20)
+    monkeypatch.setattr(files, "_OBJECT_BYTES", 20)
     file = GrowingFile("gs://bucket/below", name, b"head ")
     for text in (b"one ", b"two ", b"three four ", b"five"):
         file.append(text)

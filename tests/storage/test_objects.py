@@ -3,7 +3,7 @@ import pytest
 from tests.local_cloud.cloud_fixture import cloud_fixture, each_cloud_process_fixture  # noqa: F401
 from tests.local_cloud.settings import Fault
 from tfps.errors import UserError
-from tfps.storage import objects, retries
+from tfps.storage import objects
 
 
 def test_a_listing_is_paged_and_tells_size_generation_and_checksum(cloud):
@@ -47,11 +47,11 @@ def test_what_lies_below_a_directory_is_listed_and_read(cloud):
 
 def test_failed_requests_are_made_again_and_counted(cloud):
     objects.client().bucket("bucket").blob("again/x").upload_from_string(b"abc")
-    before = retries.count()
+    before = objects.count()
     for what in ("503", "429", "truncate"):
         cloud.set(faults=(Fault(what, ("list",), next=1),))
         assert objects.list_objects("gs://bucket/again")["x"].bytes == 3
-    assert retries.count() - before == 3
+    assert objects.count() - before == 3
 
 
 def test_a_listing_that_cannot_be_had_says_why(cloud):

@@ -10,10 +10,10 @@ from tests.local_cloud.cloud_fixture import (  # noqa: F401
 )
 from tests.local_cloud.settings import Fault
 from tfps.errors import UserError
-from tfps.storage.preflight import REGION_VARIABLE, Use, check
+from tfps.storage.objects import REGION_VARIABLE, Use, check
 
 READ = ("storage.objects.get", "storage.objects.list")
-USES = [Use("--train_data", "gs://bucket/data"), Use("--job_dir", "gs://bucket/job", writes=True)]
+USES = [Use("--data.train", "gs://bucket/data"), Use("--job_dir", "gs://bucket/job", writes=True)]
 
 
 def refusal(uses=USES):
@@ -32,13 +32,13 @@ def fresh_fixture(cloud):
 
 
 def test_each_bucket_is_asked_once(fresh):
-    check([*USES, Use("--eval_data", ""), Use("--config", "configs/smoke.py")])
+    check([*USES, Use("--data.eval", ""), Use("--config", "configs/smoke.py")])
     assert fresh.counted()["requests"]["permissions"] == 1
 
 
 def test_local_paths_need_no_credentials(monkeypatch):
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/absent")
-    check([Use("--train_data", "/data"), Use("--job_dir", "job", writes=True)])
+    check([Use("--data.train", "/data"), Use("--job_dir", "job", writes=True)])
 
 
 def test_missing_credentials(fresh, monkeypatch, tmp_path):

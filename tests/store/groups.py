@@ -3,8 +3,8 @@
 import tensorflow as tf
 
 from tfps.store.layout import Group
+from tfps.store.messages import EXACT
 from tfps.store.table_group import TableGroup
-from tfps.store.wire import EXACT
 
 
 def lazy_group(layout, devices, rule, decays=False, seed=0, wire=EXACT):

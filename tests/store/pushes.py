@@ -1,4 +1,4 @@
-"""Pushes what a worker would send, to the parts of what a ps holds."""
+"""Pushes and pulls as a worker does, to and from the parts of what a ps holds."""
 
 import tensorflow as tf
 
@@ -8,3 +8,12 @@ def push(holder, sent, devices, steps):
     for part, device in enumerate(devices):
         with tf.device(device):
             holder.apply(part, sent[part], steps[part])
+
+
+def pull_dense(dense, devices):
+    """Every dense variable's value."""
+    parts = []
+    for part, device in enumerate(devices):
+        with tf.device(device):
+            parts.append(dense.read_part(part))
+    return dense.joined(parts)

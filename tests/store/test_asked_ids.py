@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tfps.store.asked_ids import AskedIds
+from tfps.store.group_layout import AskedIds
 
 
 def test_distinct_ids_say_how_often_each_was_asked_for():

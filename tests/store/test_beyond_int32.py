@@ -13,7 +13,7 @@ from configs.smoke import Smoke
 from tests.training_fixtures import Trainer, dataset, save, train_with
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.restore import restore
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 
 ROWS = (1 << 31) + 1_000
 TABLE_BYTES = 4 * ROWS

@@ -9,13 +9,12 @@ import tensorflow as tf
 
 from tests.store.groups import lazy_group
 from tests.store.optimizers import make
-from tests.store.pushes import push
+from tests.store.pushes import pull_dense, push
 from tfps.experiment.task import Table
 from tfps.optimizers.rules import rule_for
-from tfps.store.asked_ids import AskedIds
 from tfps.store.dense_parameters import DenseParameters
-from tfps.store.flat_layout import DenseLayout
-from tfps.store.group_layout import GroupLayout
+from tfps.store.group_layout import AskedIds, GroupLayout
+from tfps.store.layout import DenseLayout
 
 WORKERS, PUSHES = 4, 200
 DENSE, HOT, DIM = 4000, 200, 8
@@ -50,7 +49,9 @@ class Pushed:
             tf.while_loop(lambda step: step < PUSHES, one, [0], parallel_iterations=1)
 
         work.get_concrete_function(tf.constant(1.0))
-        pull = tf.function(dense.pull, autograph=False).get_concrete_function()
+        pull = tf.function(
+            lambda: pull_dense(dense, DEVICES), autograph=False
+        ).get_concrete_function()
         start = threading.Barrier(WORKERS + 1)
 
         def train(factor):

@@ -5,9 +5,8 @@ import tensorflow as tf
 from tests.store.groups import lazy_group
 from tfps.experiment.task import Table
 from tfps.optimizers.rules import rule_for
-from tfps.store.asked_ids import AskedIds
-from tfps.store.gradient_clipping import GradientClipping
-from tfps.store.group_layout import GroupLayout
+from tfps.store.clipping import GradientClipping
+from tfps.store.group_layout import AskedIds, GroupLayout
 
 DEVICES = ["/device:CPU:0"]
 

@@ -12,8 +12,8 @@ from tfps.experiment.task import Task
 from tfps.model.loss import LossScaling, loss_scaling
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
-from tfps.store.loss_scale import LossScale
 from tfps.store.parameter_store import ParameterStore
+from tfps.store.run_state import LossScale
 from tfps.worker.step import Step
 
 BATCH = 8

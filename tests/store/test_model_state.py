@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from configs.smoke import Smoke
 from tests.training_fixtures import Trainer, dataset
-from tfps.experiment.mode import Mode
-from tfps.store.flat_layout import DenseLayout, StateLayout
+from tfps.experiment.mode import LocalSGD
+from tfps.store.layout import DenseLayout, StateLayout
 from tfps.store.model_state import ModelState
 from tfps.worker.local_copy import LocalCopy
 from tfps.worker.step import Batch
@@ -148,7 +148,7 @@ def test_state_that_is_no_such_average_is_a_mean_of_what_workers_make_of_it(mani
 def test_local_steps_of_several_workers_are_those_of_one_process(manifest):
     """All pull the same, and push one after the other."""
     momentum, workers, steps, rounds = 0.9, 4, 2, 8
-    mode = Mode("local_sgd", sync_every=steps)
+    mode = LocalSGD(sync_every=steps)
     trainer = Trainer(manifest, Normalized(momentum=momentum), mode=mode)
 
     @tf.function(autograph=False)

@@ -14,10 +14,8 @@ from tests.training_fixtures import train_with
 from tfps.checkpoint import increments
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.keyed_rows import SavedKeyedGroup
-from tfps.checkpoint.restore import restore
-from tfps.checkpoint.saved_values import SavedGroup
-from tfps.checkpoint.table_summary import summaries
-from tfps.checkpoint.warm_start import WarmStart
+from tfps.checkpoint.restore import WarmStart, restore
+from tfps.checkpoint.saved_values import SavedGroup, summaries
 from tfps.errors import UserError
 from tfps.export.checkpoint_parameters import CheckpointParameters
 from tfps.model.stateless_model import StatelessModel

@@ -7,8 +7,7 @@ import tensorflow as tf
 from tests.store.test_loss_scale import Half
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
-from tfps.store.messages import Note
-from tfps.store.packing import Packing, bits_of, numbers_of, size_of_bits
+from tfps.store.messages import Note, Packing, bits_of, numbers_of, size_of_bits
 from tfps.store.parameter_store import ParameterStore
 
 ROWS, DENSE = tf.random.stateless_normal([5, 3], [1, 2]), tf.random.stateless_normal([7], [3, 4])

@@ -14,8 +14,7 @@ from tfps.data.feature import Feature
 from tfps.experiment.task import Table, Task
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules, rule_for
-from tfps.store.asked_ids import AskedIds
-from tfps.store.group_layout import GroupLayout
+from tfps.store.group_layout import AskedIds, GroupLayout
 from tfps.store.parameter_store import ParameterStore
 from tfps.worker.step import Step
 

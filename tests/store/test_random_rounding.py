@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfps.store.random_rounding import draw_noise, round_at_random
+from tfps.store.stored_row import draw_noise, round_at_random
 
 STREAM = 7
 

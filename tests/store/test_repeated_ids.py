@@ -7,7 +7,7 @@ from tests.store.test_row_updates import DATA, Likes
 from tests.training_fixtures import save
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.restore import restore
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.store.parameter_store import ParameterStore

@@ -16,7 +16,7 @@ from tfps.errors import UserError
 from tfps.layers.dynamic_embedding import string_keys
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
-from tfps.store import given_rows
+from tfps.store import initializers
 from tfps.store.parameter_store import ParameterStore
 
 NAMES = ["users/table/embeddings", "urls/table/embeddings", "days/embeddings"]
@@ -79,7 +79,7 @@ def store_of(parts=3, **rows):
 
 @pytest.mark.parametrize("write", [write_parquet, write_records])
 def test_rows_of_files_belong_to_their_keys_in_tables_of_both_kinds(write, tmp_path, monkeypatch):
-    monkeypatch.setattr(given_rows, "CHUNK_BYTES", 30)
+    monkeypatch.setattr(initializers, "CHUNK_BYTES", 30)
     name = "x.parquet" if write is write_parquet else "x.tfrecord"
     for table, keys in (("users", RAW), ("urls", TEXTS), ("days", [6, 0, 3])):
         (tmp_path / table).mkdir()

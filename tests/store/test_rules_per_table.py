@@ -14,7 +14,7 @@ from tfps.checkpoint.restore import restore
 from tfps.data.feature import Feature
 from tfps.errors import UserError
 from tfps.experiment.task import Task
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.store.parameter_store import ParameterStore

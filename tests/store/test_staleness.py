@@ -5,8 +5,8 @@ import tensorflow as tf
 
 from tests.training_fixtures import Trainer, WithOptimizer, dataset
 from tfps.data.batches import Batching, read_batches
-from tfps.experiment.mode import Mode
-from tfps.job_dir.report_fields import StalenessCounts
+from tfps.experiment.mode import Async
+from tfps.job_dir.report import StalenessCounts
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,7 @@ def manifest(tmp_path_factory):
 def changes(manifest, optimizer, power):
     """What three batches change that were pulled together, `[3, values]`; staleness."""
     # Lazily: momentum goes on at the rate of the update that it was made of.
-    task, mode = WithOptimizer(rule=optimizer), Mode(staleness_power=power)
+    task, mode = WithOptimizer(rule=optimizer), Async(staleness_power=power)
     trainer = Trainer(manifest, task, mode=mode, row_updates="lazy")
     [(source, _)] = trainer.shards()
     read = iter(read_batches(source.tensors(), Batching(trainer.task.schema(), 20)))

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from tfps.experiment.task import Table
 from tfps.store.group_layout import BUCKETS, GroupLayout
-from tfps.store.touched_rows import TouchedRows
+from tfps.store.partitioned_variable import TouchedRows
 
 DEVICE = "/device:CPU:0"
 

@@ -7,11 +7,10 @@ from tests.store.pushes import push
 from tests.training_fixtures import Trainer, dataset
 from tfps.experiment.task import Table
 from tfps.optimizers.rules import rule_for
-from tfps.store.asked_ids import AskedIds
 from tfps.store.dense_parameters import DenseParameters
-from tfps.store.flat_layout import DenseLayout
-from tfps.store.group_layout import GroupLayout
-from tfps.store.wire import Wire
+from tfps.store.group_layout import AskedIds, GroupLayout
+from tfps.store.layout import DenseLayout
+from tfps.store.messages import Wire
 
 DEVICES = ["/device:CPU:0"] * 2
 NARROW = Wire("bfloat16")

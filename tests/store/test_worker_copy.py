@@ -1,7 +1,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tfps.store.worker_copy import WorkerCopy
+from tfps.store.model_state import WorkerCopy
 
 
 def test_the_first_closure_fetches_what_later_ones_find():

@@ -122,7 +122,7 @@ def test_help_lists_the_flags_that_a_program_has_in_modules_of_its_own():
         return set(re.findall(r"^  --(\S+):", section.split("\n\n")[0] if found else text, re.M))
 
     listed = flags_of("--help", "trainer.task")
-    for module in ("experiment_flags", "limit_flags", "mode_flags"):
+    for module in ("experiment_flags", "limit_flags", "pass_flags"):
         own = flags_of("--helpfull", f"trainer.flags.{module}")
         assert own
         assert own <= listed

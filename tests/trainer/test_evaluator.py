@@ -17,13 +17,13 @@ from tfps.errors import RunError, UserError
 from tfps.evaluation.history import Evaluations
 from tfps.experiment.experiment import Data
 from tfps.export.versions import newest_version
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 from trainer.chief.run_inputs import RunInputs
 from trainer.evaluator import Evaluator
 
 RECORDS = 101  # in shards of 34, 34 and 33
 CLUSTER = Cluster(("h:1",), ("h:2",), ("h:3",), ("h:4",), job="evaluator")
-_LOG = logging.getLogger("trainer.chief.checkpoint_evaluator")
+_LOG = logging.getLogger("trainer.evaluator")
 
 
 class Job:
@@ -231,15 +231,20 @@ def test_settings_of_evaluation_are_checked(job, change, message):
 @pytest.mark.parametrize(
     ("cluster", "patience", "message"),
     [
-        (CLUSTER, 0, "the job has an evaluator but no --eval_data"),
-        (dataclasses.replace(CLUSTER, job="chief"), 0, "the job has an evaluator but no --eval"),
-        (Cluster(), 3, "--early_stopping=3 without --eval_data"),
+        (CLUSTER, 0, "the job has an evaluator but no --data.eval"),
+        (
+            dataclasses.replace(CLUSTER, job="chief"),
+            0,
+            "the job has an evaluator but no --data.eval",
+        ),
+        (Cluster(), 3, "--train.early_stopping=3 without --data.eval"),
     ],
 )
 def test_what_needs_evaluation_data_is_refused_without(job, cluster, patience, message):
     experiment = job.trainer.experiment
     experiment = dataclasses.replace(
         experiment,
+        mode=None,
         data=Data(train=job.data_dir),
         train=dataclasses.replace(experiment.train, early_stopping=patience),
     )

@@ -13,10 +13,10 @@ from tests.checkpoint.saved_state import DATA
 from tests.loaded import client
 from tests.training_fixtures import dataset, reused, save
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.offline import dense_values, named_checkpoint
+from tfps.checkpoint.saved_values import dense_values, named_checkpoint
 from tfps.errors import UserError
 from tfps.export.loaded_model import ExportedModel
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 from trainer.export import export_checkpoint
 
 BATCH = {

@@ -22,7 +22,7 @@ def test_records_of_any_schema(tmp_path: Path, experiment: Experiment) -> None:
     dataset = generate(experiment, str(tmp_path / "out"), records=1000, shards=3)
     assert [shard.records for shard in dataset.shards] == [334, 333, 333]
     assert dataset == manifest.read(str(tmp_path / "out"))
-    schema.check(dataset, experiment.task.schema(), "--train_data")
+    schema.check(dataset, experiment.task.schema(), "--data.train")
     assert dataset.best_auc is not None
     assert 0.78 < dataset.best_auc < 0.9
     batches = tf.data.TFRecordDataset([dataset.path_of(shard) for shard in dataset.shards])
@@ -44,7 +44,7 @@ def test_features_of_varying_length_have_equally_many_values(tmp_path: Path) -> 
     dataset = generate(experiment, str(tmp_path / "out"), records=1000, shards=1)
     assert dataset.features[1]["shape"] == [None]
     assert manifest.read(str(tmp_path / "out")) == dataset
-    schema.check(dataset, experiment.task.schema(), "--train_data")
+    schema.check(dataset, experiment.task.schema(), "--data.train")
     assert dataset.best_auc is not None
     assert 0.78 < dataset.best_auc < 0.9
     records = tf.data.TFRecordDataset(dataset.path_of(dataset.shards[0])).batch(1000)

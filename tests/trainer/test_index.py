@@ -11,11 +11,11 @@ from tests.loaded import client
 from tests.models import TaskOf
 from tfps.data import examples, manifest, schema
 from tfps.data.feature import Feature
-from tfps.data.record_index import STRIDE
+from tfps.data.shards import STRIDE
 from tfps.data.value_counts import ValueCounts
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
-from trainer.datasets.shuffled_copy import copy_shuffled, files_to_copy
+from trainer.datasets.data_files import copy_shuffled, files_to_copy
 from trainer.generate import generate
 from trainer.index import index
 
@@ -52,7 +52,7 @@ def test_files_become_a_dataset_where_they_are(tmp_path: Path) -> None:
     (tmp_path / "_SUCCESS").touch()
     index(SMOKE, str(tmp_path), 1, name="foreign")
     made = manifest.read(str(tmp_path))
-    schema.check(made, SMOKE.task.schema(), "--train_data")
+    schema.check(made, SMOKE.task.schema(), "--data.train")
     assert {shard.file: (shard.records, shard.compression) for shard in made.shards} == counts
     assert [offsets.tolist() for offsets in made.index.offsets] == [
         [0, (16 + len(record(1))) * STRIDE],
@@ -81,7 +81,7 @@ def test_the_command_tells_of_damaged_records(tmp_path: Path) -> None:
     flags = ["--config=configs/smoke.py", f"--data={tmp_path}"]
     run = client.run("trainer.index", *flags)
     assert (run.returncode, run.stderr) == (0, "")
-    assert "smoke: 30 records in 3 shards (0.0 MB)" in run.stdout
+    assert "smoke: 30 records in 3 shards (2.432 KiB)" in run.stdout
     assert "c.tfrecord: 1 damaged records, the first of them record 9 (byte " in run.stdout
     assert manifest.read(str(tmp_path)).records == 30
 
@@ -123,7 +123,7 @@ def test_flags_of_a_shuffled_copy_go_together(tmp_path: Path) -> None:
     output = f"--output={tmp_path / 'shuffled'}"
     run = client.run("trainer.index", *given, "--shuffle=whole", output, "--shuffle_seed=5")
     assert (run.returncode, run.stderr) == (0, "")
-    assert "smoke: 10 records in 1 shards (0.0 MB)" in run.stdout
+    assert "smoke: 10 records in 1 shards (830 B)" in run.stdout
     run = client.run("trainer.index", *given, "--shuffle=whole")
     assert (run.returncode, run.stdout) == (2, "")
     assert "since the files stay as they are: say where with --output=DIR" in run.stderr

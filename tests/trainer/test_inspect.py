@@ -47,7 +47,8 @@ def test_a_good_dataset_is_shown(directory: Path) -> None:
     assert "feature  token    int64           ids from 0 to 19\n" in done.stdout
     assert "few-00001-of-00003.tfrecord       20  1." in done.stdout
     assert (
-        "few-00002-of-00003.tfrecord        0     0 B  none         00000000  good\n" in done.stdout
+        "few-00002-of-00003.tfrecord        0        0 B  none         00000000  good\n"
+        in done.stdout
     )
     assert "\nrecord 0\n  label    0\n  numbers  0, 0.5, 0, 0\n  token    0\n" in done.stdout
     assert "all 40 records fit their checksums (" in done.stdout
@@ -60,7 +61,7 @@ def test_sorted_records_are_told_of(tmp_path: Path) -> None:
         writer.finish()
     done = run(str(tmp_path))
     assert done.returncode == 0
-    assert "neighbours correlate in label 'label' by 1.00, 'numbers' by 1.00, 'tok" in done.stderr
+    assert "neighbours are equal in label 'label' by 1.00, 'token' by 1.00 (" in done.stderr
     assert "trainer.index with --shuffle=whole --output=ANOTHER_DIRECTORY writes" in done.stderr
     assert "all 400 records fit their checksums" in done.stdout
 

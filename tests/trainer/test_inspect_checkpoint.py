@@ -10,8 +10,8 @@ from tests.loaded import client
 from tests.training_fixtures import save
 from tfps.checkpoint import keyed_snapshot
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.table_summary import Norms, UsedKey, summaries
-from tfps.leases.queue_state import QueueState
+from tfps.checkpoint.saved_values import Norms, UsedKey, summaries
+from tfps.leases.queue import QueueState
 
 GREATEST = 2**63 - 1
 

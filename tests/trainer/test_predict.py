@@ -23,7 +23,7 @@ from tests.prediction_model import (
 )
 from tfps.data import dataset_writer, examples
 from tfps.errors import UserError
-from tfps.evaluation.running_auc import BoundedAuc
+from tfps.evaluation.accumulators import BoundedAuc
 from tfps.experiment import loader, metrics
 from trainer.predict import Predictions
 
@@ -114,7 +114,7 @@ def test_rows_of_a_config_through_the_command_line(model, tmp_path, labelled):
         f"--data={tmp_path}/rows.txt",
         f"--output={tmp_path}/out.csv",
         f"--config={config}",
-        "--set=task.delimiter=;",
+        "--task.delimiter=;",
         "--batch_size=16",
     )
     assert (result.returncode, result.stderr) == (0, "")

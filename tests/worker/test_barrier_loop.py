@@ -17,11 +17,11 @@ import tensorflow as tf
 from configs.smoke import Smoke
 from tests import counting_task
 from tests.training_fixtures import Trainer, dataset, reused, train_with
-from tfps.barrier.member_state import MemberState
+from tfps.barrier.loop import MemberState
 from tfps.data.batches import Batching, read_batches
-from tfps.experiment.mode import Mode
-from tfps.job_dir.report_fields import StalenessCounts
-from tfps.leases.epoch_order import EpochOrder
+from tfps.experiment.mode import Bounded, Sync
+from tfps.job_dir.report import StalenessCounts
+from tfps.leases.lease import EpochOrder
 
 BATCH, SEED = 8, 3
 LIMIT_SECONDS = 60
@@ -132,7 +132,7 @@ def test_rounds_of_three_are_batches_of_three_times_the_size(manifest, optimizer
 def test_uneven_leases_and_batches_are_means_over_all_records(tmp_path):
     manifest = dataset(tmp_path, records=43, shards=2)
     assert [shard.records for shard in manifest.shards] == [22, 21]
-    trainer = reused(manifest, task=Plain(), batch_size=BATCH, members=2, mode=Mode("sync"))
+    trainer = reused(manifest, task=Plain(), batch_size=BATCH, members=2, mode=Sync())
     with barrier_of(trainer) as begin:
         trainer.barrier.expect([0, 1])
         whole, short = begin(0, count=22), begin(1, count=BATCH)
@@ -148,7 +148,7 @@ def test_uneven_leases_and_batches_are_means_over_all_records(tmp_path):
 
 def test_a_lost_member_is_waited_for_until_it_is_given_up_and_its_place_is_taken(manifest):
     """A closure that is given up stays where it is, waiting for a token that never comes."""
-    trainer = reused(manifest, task=Plain(), batch_size=BATCH, members=2, mode=Mode("sync"))
+    trainer = reused(manifest, task=Plain(), batch_size=BATCH, members=2, mode=Sync())
     with barrier_of(trainer) as begin:
         trainer.barrier.expect([0, 1])
         other = begin(0, count=3 * BATCH)
@@ -165,7 +165,7 @@ def test_a_lost_member_is_waited_for_until_it_is_given_up_and_its_place_is_taken
 
 
 def test_a_closure_that_is_begun_again_trains_no_batch_twice(manifest):
-    trainer = reused(manifest, task=Plain(), batch_size=BATCH, members=2, mode=Mode("sync"))
+    trainer = reused(manifest, task=Plain(), batch_size=BATCH, members=2, mode=Sync())
     with barrier_of(trainer) as begin:
         trainer.barrier.expect([0, 1])
         first = begin(0, count=3 * BATCH)
@@ -180,7 +180,7 @@ def test_a_closure_that_is_begun_again_trains_no_batch_twice(manifest):
     assert_same(trainer, train_rounds(manifest, Plain(), rounds))
 
 
-@pytest.mark.parametrize("mode", [Mode("sync"), Mode("bounded", max_staleness=2)], ids=str)
+@pytest.mark.parametrize("mode", [Sync(), Bounded(max_staleness=2)], ids=str)
 def test_a_closure_of_a_lease_that_is_over_takes_nobodys_place(manifest, mode):
     trainer = reused(manifest, task=Plain(), batch_size=BATCH, members=2, mode=mode)
     with barrier_of(trainer) as begin:
@@ -204,7 +204,7 @@ def test_what_comes_too_late_is_dropped_and_trained_again(tmp_path):
     """With one backup of two members each round takes one contribution, which counts whole."""
     task = counting_task.CountingTask(records=80 * BATCH, step_seconds=0.01)
     manifest = counting_task.write(tmp_path, task, [40 * BATCH] * 2)
-    mode = Mode("sync", backup_workers=1)
+    mode = Sync(backup_workers=1)
     trainer = Trainer(manifest, task, batch_size=BATCH, members=2, mode=mode)
     with barrier_of(trainer) as begin:
         for closure in [begin(member, count=0) for member in range(2)]:
@@ -221,9 +221,7 @@ def test_a_member_that_was_given_up_trains_again_what_it_sends_too_late(tmp_path
     """Stopped between sending and saying so: the rounds that close meanwhile throw it away."""
     task = counting_task.CountingTask(records=80 * BATCH)
     manifest = counting_task.write(tmp_path, task, [40 * BATCH] * 2)
-    trainer = Trainer(
-        manifest, task, batch_size=BATCH, members=2, mode=Mode("sync"), shuffle_buffer=0
-    )
+    trainer = Trainer(manifest, task, batch_size=BATCH, members=2, mode=Sync(), shuffle_buffer=0)
     barrier, is_going = trainer.barrier, tf.Variable(False)
 
     def send(token, gradients, trained):
@@ -255,7 +253,7 @@ def queues_of(barrier):
 
 
 def test_nobody_is_further_ahead_of_the_slowest_than_allowed(manifest):
-    mode = Mode("bounded", max_staleness=2)
+    mode = Bounded(max_staleness=2)
     trainer = reused(manifest, task=Plain(), batch_size=BATCH, members=2, mode=mode)
     with barrier_of(trainer) as begin:
         trainer.barrier.expect([0, 1])
@@ -274,7 +272,7 @@ def test_nobody_is_further_ahead_of_the_slowest_than_allowed(manifest):
 
 def test_what_is_pulled_ahead_counts_into_the_bound(manifest):
     """One ahead of at most two: the second step is the last without anything of the slowest."""
-    mode = Mode("bounded", max_staleness=2)
+    mode = Bounded(max_staleness=2)
     ahead = Trainer(manifest, Plain(), batch_size=BATCH, members=2, mode=mode, pipeline_depth=1)
     with barrier_of(ahead) as begin:
         ahead.barrier.expect([0, 1])
@@ -289,7 +287,7 @@ def test_what_is_pulled_ahead_counts_into_the_bound(manifest):
 
 
 def test_a_lost_member_is_not_waited_for_and_joins_where_the_slowest_is(manifest):
-    mode = Mode("bounded", max_staleness=2)
+    mode = Bounded(max_staleness=2)
     trainer = reused(manifest, task=Plain(), batch_size=BATCH, members=2, mode=mode)
     with barrier_of(trainer) as begin:
         trainer.barrier.expect([0, 1])

@@ -12,9 +12,9 @@ from tests import counting_task
 from tests.training_fixtures import Trainer, dataset, reused
 from tfps.data.batches import Batching, read_batches
 from tfps.data.record_source import RecordSource
-from tfps.job_dir.report_fields import StalenessCounts
-from tfps.leases.epoch_order import EpochOrder
-from tfps.model.draws import draw_of
+from tfps.job_dir.report import StalenessCounts
+from tfps.leases.lease import EpochOrder
+from tfps.model.variables import draw_of
 from tfps.worker.closures import LeaseResult
 
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tests import counting_task
 from tests.training_fixtures import Trainer, WithOptimizer
-from tfps.experiment.mode import ASYNC, Mode
+from tfps.experiment.mode import Async
 from tfps.store.batch_run import BatchRun
 from tfps.worker.step import Batch
 
@@ -102,7 +102,7 @@ def test_a_lease_ends_with_the_batches_that_are_too_few_for_an_exchange(tmp_path
     """Every record is trained and counted once: two exchanges in a turn, then one by one."""
     task = counting_task.CountingTask(records=130)
     data = counting_task.write(tmp_path, task, [130])
-    mode = Mode(ASYNC, batches_per_exchange=4)
+    mode = Async(batches_per_exchange=4)
     trainer = Trainer(data, task, batch_size=10, unroll=5, mode=mode, parts=parts)
     attempts, steps, bad, _, bad_step, *_ = trained(trainer, 130)
     assert (attempts, steps, bad, bad_step) == (1, 13, 0, -1)

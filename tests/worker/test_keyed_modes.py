@@ -10,7 +10,7 @@ import tensorflow as tf
 import tfps
 from tests.training_fixtures import Trainer, dataset
 from tests.worker.test_barrier_loop import BATCH, Plain, barrier_of, steps_of
-from tfps.experiment.mode import Mode
+from tfps.experiment.mode import Async, Bounded, LocalSGD, Sync
 
 IDS = np.arange(20)
 ROWS = 200  # that each ps has enough of
@@ -78,11 +78,11 @@ def values_of(trainer):
 
 
 CASES = {
-    "async": (lease, {"mode": Mode("async")}),
-    "ahead": (lease, {"mode": Mode("async"), "pipeline_depth": 2, "unroll": 3}),
-    "local_sgd": (lease, {"mode": Mode("local_sgd", sync_every=4)}),
-    "sync": (rounds, {"mode": Mode("sync"), "members": MEMBERS}),
-    "bounded": (alone, {"mode": Mode("bounded", max_staleness=2), "members": 1}),
+    "async": (lease, {"mode": Async()}),
+    "ahead": (lease, {"mode": Async(), "pipeline_depth": 2, "unroll": 3}),
+    "local_sgd": (lease, {"mode": LocalSGD(sync_every=4)}),
+    "sync": (rounds, {"mode": Sync(), "members": MEMBERS}),
+    "bounded": (alone, {"mode": Bounded(max_staleness=2), "members": 1}),
 }
 
 

@@ -10,8 +10,8 @@ import tfps
 from tests.checkpoint.saved_state import whole
 from tests.store.optimizers import OPTIMIZERS
 from tests.training_fixtures import InHalfPrecision, Trainer, WithOptimizer, dataset
-from tfps.experiment.mode import Mode
-from tfps.store.asked_ids import AskedIds
+from tfps.experiment.mode import Async, LocalSGD
+from tfps.store.group_layout import AskedIds
 from tfps.worker.closures import LeaseResult
 from tfps.worker.local_copy import LocalCopy
 from tfps.worker.local_sgd import LocalSgdLoop
@@ -70,7 +70,7 @@ def test_one_worker_alone_trains_as_with_a_push_for_every_step(manifest, optimiz
     rule = keras.optimizers.SGD(0.05, clipnorm=0.5) if is_of_rows else optimizer
     task = WithOptimizer(rule=rule, tables=optimizer)
     plain = Trainer(manifest, task, batch_size=16)
-    local = Trainer(manifest, task, batch_size=16, mode=Mode("local_sgd", sync_every=4))
+    local = Trainer(manifest, task, batch_size=16, mode=LocalSGD(sync_every=4))
     theirs, ours = train(plain), train(local)
     assert ours.steps == theirs.steps == local.steps() == plain.steps() == 13
     assert ours.loss_sum == pytest.approx(theirs.loss_sum, rel=1e-5)
@@ -80,7 +80,7 @@ def test_one_worker_alone_trains_as_with_a_push_for_every_step(manifest, optimiz
 
 
 def test_exchanges_are_timed_where_that_is_asked_for(manifest):
-    trainer = Trainer(manifest, batch_size=16, mode=Mode("local_sgd", sync_every=4))
+    trainer = Trainer(manifest, batch_size=16, mode=LocalSGD(sync_every=4))
     loop = LocalSgdLoop(trainer.step, trainer.store, trainer.progress, 1, 4, is_timed=True)
     trainer.closures.train_by(loop)
     [(source, count)] = trainer.shards()
@@ -101,7 +101,7 @@ class Half(InHalfPrecision, WithOptimizer):
 def test_steps_that_overflow_change_nothing_but_the_scale_as_with_a_push_for_every_step(manifest):
     """From a scale at which the first steps overflow, some of them between good ones."""
     task, trained = Half(rule=keras.optimizers.Adam(0.01)), []
-    for mode in (Mode("async"), Mode("local_sgd", sync_every=4)):
+    for mode in (Async(), LocalSGD(sync_every=4)):
         trainer = Trainer(manifest, task, batch_size=16, mode=mode)
         trainer.store.loss_scale._values.assign([2.0**24, 0.0, 0.0])
         assert train(trainer).steps == 13
@@ -157,7 +157,7 @@ def test_a_worker_far_behind_leaves_squares_squares(manifest, name):
     """Large gradients, then small ones of a fast worker; a slow one has pulled in between."""
     kind, options = OPTIMIZERS.get(name, (keras.optimizers.Adam, {"beta_2": 0.5}))
     task = Scaled(rule=kind(**options))
-    trainer = Trainer(manifest, task, parts=2, mode=Mode("local_sgd"), row_updates="lazy")
+    trainer = Trainer(manifest, task, parts=2, mode=LocalSGD(), row_updates="lazy")
     store = trainer.store
 
     @tf.function(autograph=False)
@@ -206,7 +206,7 @@ def test_weight_decay_puts_no_mask_of_all_parameters_into_the_graph(manifest):
             rule.exclude_from_weight_decay(var_names=["bias"])
             return rule
 
-    trainer = Trainer(manifest, Wide(), mode=Mode("local_sgd"))
+    trainer = Trainer(manifest, Wide(), mode=LocalSGD())
 
     @tf.function(autograph=False)
     def train(numbers):

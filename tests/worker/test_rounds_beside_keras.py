@@ -10,9 +10,9 @@ import tensorflow as tf
 from tests.training_fixtures import InHalfPrecision, Trainer, dataset
 from tests.worker.test_barrier_loop import BATCH, SEED, Plain, barrier_of, steps_of
 from tfps.data.batches import Batching, read_batches
-from tfps.experiment.mode import Mode
-from tfps.export.trained_model import trained_model
-from tfps.leases.epoch_order import EpochOrder
+from tfps.experiment.mode import Sync
+from tfps.export.keras_file import trained_model
+from tfps.leases.lease import EpochOrder
 from tfps.model.inputs import model_inputs
 
 MEMBERS, ROUNDS = 2, 12
@@ -53,7 +53,7 @@ def train_keras(model, inputs, label):
 
 def train_beside_keras(manifest, task, first_scale=None):
     """Trains rounds, and Keras itself on the joined batches: parameters by path, of both."""
-    trainer = Trainer(manifest, task, batch_size=BATCH, members=MEMBERS, mode=Mode("sync"))
+    trainer = Trainer(manifest, task, batch_size=BATCH, members=MEMBERS, mode=Sync())
     plain = trained_model(task, trainer.model, trainer.store)
     plain.compile(task.optimizer(), task.loss(), run_eagerly=True)
     if first_scale:

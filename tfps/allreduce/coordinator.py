@@ -1,20 +1,94 @@
 """The chief's loop over leases that all replicas train together."""
 
+import json
+import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from tfps.allreduce.closures import TrainedRounds
 from tfps.allreduce.replica import Order, Replica
-from tfps.coordinator.coordinator import Gradients, not_finite
-from tfps.coordinator.progress import Progress, TrainingMeter
-from tfps.data.pieces import Piece
-from tfps.data.record_source import RecordSource
-from tfps.evaluation.results import EvaluatedPiece
+from tfps.allreduce.step import TrainedRounds
+from tfps.coordinator.coordinator import Gradients, Progress, TrainingMeter, not_finite
+from tfps.data.record_source import Piece, RecordSource
+from tfps.errors import UserError
+from tfps.evaluation.metrics import EvaluatedPiece
 from tfps.leases.lease import Lease
-from tfps.leases.queue import LeaseQueue
-from tfps.store.learning_rates import Changes
+from tfps.leases.queue import LeaseQueue, QueueState
+from tfps.store.run_state import Changes
+
+_log = logging.getLogger(__name__)
+
+
+class ReplicaFollower:
+    """Trains and evaluates with the chief.
+
+    It has a lease queue of its own, which gives out what the chief's does.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        fingerprint: dict[str, Any],
+        queue: Callable[[QueueState], LeaseQueue],
+        pieces: Callable[[], Iterable[Piece]],
+    ):
+        """Has not heard of the chief yet.
+
+        Args:
+            fingerprint: What must be equal on all replicas, as JSON-ready data by name.
+            pieces: Gives the evaluation data, as `ReplicaCoordinator.evaluate` is given it.
+        """
+        self._replica = replica
+        self._fingerprint = json.loads(json.dumps(fingerprint))  # as the chief's arrive
+        self._make_queue = queue
+        self._pieces = pieces
+        self._queue: LeaseQueue | None = None
+
+    def run(self, poll: Callable[[], None]) -> None:
+        """Does what the chief tells, until one of the replicas is gone.
+
+        Args:
+            poll: Called several times a second; may raise.
+        """
+        while True:
+            order, details = self._replica.listen(poll)
+            if order is Order.TAKE_PARAMETERS:
+                self._refuse_other(details["fingerprint"])
+                self._replica.share_parameters()
+                self._replica.store.set_steps(details["steps"])
+                self._take_learning_rates(details["learning_rates"])
+                _log.info("took over the chief's parameters, step %d", details["steps"])
+            elif order is Order.TAKE_LEASES:
+                self._queue = self._make_queue(QueueState.from_json(details["state"]))
+                self._take_learning_rates(details["learning_rates"])
+            elif order is Order.TRAIN:
+                self._train(details["batches"], poll)
+            else:
+                for _ in self._replica.evaluate(self._pieces()):
+                    pass  # the chief measures
+
+    def _take_learning_rates(self, changes: Changes) -> None:
+        if rates := self._replica.store.learning_rates:
+            rates.restore(changes)
+
+    def _train(self, batches: int, poll: Callable[[], None]) -> None:
+        assert self._queue is not None
+        lease = self._queue.take(batches)
+        assert lease is not None
+        self._replica.train(lease, lambda rounds, loss_sum: poll())
+        self._queue.finish(lease, lease.records)
+
+    def _refuse_other(self, chiefs: dict[str, Any]) -> None:
+        other = [name for name, fact in chiefs.items() if self._fingerprint.get(name) != fact]
+        if other:
+            mine = {name: self._fingerprint.get(name) for name in other}
+            theirs = {name: chiefs[name] for name in other}
+            raise UserError(
+                f"this replica was started otherwise than the chief: {', '.join(other)} must be "
+                f"equal, but is {mine} here and {theirs} there; give every task the same flags, "
+                "files and versions"
+            )
 
 
 class ReplicaCoordinator:
@@ -22,14 +96,12 @@ class ReplicaCoordinator:
 
     Attributes:
         meter: What is measured meanwhile; a lease's length is in rounds.
-        replica: The chief's own.
     """
 
     def __init__(self, replica: Replica, fingerprint: dict[str, Any]):
         """Gives out nothing yet.
 
         Args:
-            replica: The chief's own.
             fingerprint: What must be equal on all replicas, as JSON-ready data by name.
         """
         self.meter = TrainingMeter(range(replica.group.size))
@@ -44,7 +116,6 @@ class ReplicaCoordinator:
         report: Callable[[Progress], None],
         due: float = math.inf,
     ) -> None:
-        """See `Coordinator`."""
         self._share_parameters()
         self.replica.tell(
             Order.TAKE_LEASES, state=queue.state().to_json(), learning_rates=self._learning_rates()
@@ -57,13 +128,11 @@ class ReplicaCoordinator:
         self.meter.pause(queue)
 
     def evaluate(self, pieces: Iterable[Piece]) -> Iterator[EvaluatedPiece]:
-        """See `Coordinator`."""
         self._share_parameters()
         self.replica.tell(Order.EVALUATE)
         yield from self.replica.evaluate(pieces)
 
     def gradients(self, source: RecordSource, lease: Sequence[int]) -> Gradients:
-        """See `Coordinator`; the chief's own replica alone computes them."""
         return self.replica.gradients(source, lease)
 
     def _share_parameters(self) -> None:

@@ -4,6 +4,7 @@ import concurrent.futures
 import functools
 import re
 import signal
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -11,8 +12,11 @@ import tensorflow as tf
 
 from tfps.cluster.address import port_error, refuse_taken_port
 from tfps.cluster.failures import first_line
+from tfps.cluster.prober import ask_all
 from tfps.cluster.spec import Cluster
+from tfps.coordinator.executor import LocalExecutor
 from tfps.errors import RunError, UserError
+from tfps.job_dir.task_name import TaskName
 
 _POLL_SECONDS = 0.25
 _HOST = "/device:CPU:0"
@@ -37,8 +41,6 @@ class ReplicaGroup:
     Replica 0 is the chief, replica k + 1 is worker k.
 
     Attributes:
-        index: This replica's number.
-        size: Number of replicas.
         is_ordered: Whether all replicas must begin large collectives in one order.
     """
 
@@ -46,9 +48,6 @@ class ReplicaGroup:
         """Prepares the collectives of a process that has joined.
 
         Args:
-            index: This replica's number.
-            size: Number of replicas.
-            device: Where large tensors are when they are sent.
             hint: `NCCL` where each replica has a GPU of its own to send them from, else `AUTO`.
         """
         self.index = index
@@ -69,15 +68,8 @@ class ReplicaGroup:
         TensorFlow must not have been used before, for a tensor or anything else.
 
         Args:
-            cluster: The cluster, as this task sees it.
             check: Called several times a second; raises when it makes no sense to wait longer.
             hint: `NCCL` where each replica has a GPU of its own, else `AUTO`.
-
-        Raises:
-            UserError: If this task's port is taken, TensorFlow was used before, or there is no GPU
-                for NCCL.
-            LostReplicaError: If another replica is lost meanwhile, or not all belong to this start
-                of the group.
         """
         has_gpu = bool(tf.config.list_physical_devices("GPU"))
         if hint == NCCL and not has_gpu:
@@ -114,11 +106,7 @@ class ReplicaGroup:
         return isinstance(error, _OF_LOSS) and bool(_OF_GROUP.search(str(error)))
 
     def sum(self, value: tf.Tensor) -> tf.Tensor:
-        """The sum over all replicas, bit for bit the same on each; in a graph.
-
-        Args:
-            value: Float, of one shape on all replicas.
-        """
+        """The sum over all replicas, bit for bit the same on each; in a graph."""
         with tf.device(self._device):
             return tf.raw_ops.CollectiveReduceV2(
                 input=value,
@@ -209,3 +197,48 @@ def _connect(cluster: Cluster) -> None:
         rpc_layer="grpc",
     )
     tf.distribute.MultiWorkerMirroredStrategy(resolver)
+
+
+class ReplicaExecutor(LocalExecutor):
+    """One of several equal processes, which hold the same parameters."""
+
+    def __init__(self, group: ReplicaGroup):
+        super().__init__()
+        self.group = group
+
+    @classmethod
+    def join(cls, cluster: Cluster, limit_seconds: float, hint: str = AUTO) -> "ReplicaExecutor":
+        """Waits for all other replicas, where there are no ps; as the chief."""
+        deadline = time.monotonic() + limit_seconds
+
+        def refuse_late() -> None:
+            if time.monotonic() < deadline:
+                return
+            addresses = _other_replicas(cluster)
+            seen = ask_all(addresses.values())
+            away = [
+                f"{task} at {address}: {seen[address].value}, {seen[address].what_to_do}"
+                for task, address in addresses.items()
+                if not seen[address].answers
+            ]
+            if away:
+                raise UserError(
+                    f"not all replicas answered within {limit_seconds:.0f} s: {'; '.join(away)}"
+                )
+            raise RunError(
+                f"all replicas answer, but have not come together within {limit_seconds:.0f} s; "
+                "look in their logs, and whether all have the same TF_CONFIG but for the task"
+            )
+
+        return cls(ReplicaGroup.join(cluster, refuse_late, hint))
+
+
+def _other_replicas(cluster: Cluster) -> dict[TaskName, str]:
+    """Addresses of all other replicas."""
+    tasks = {"chief": cluster.chief, "worker": cluster.workers}
+    replicas = {
+        TaskName(job, index): address
+        for job, addresses in tasks.items()
+        for index, address in enumerate(addresses)
+    }
+    return {task: address for task, address in replicas.items() if task != cluster.task}

@@ -11,16 +11,14 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from tfps.allreduce.closures import LANE, ReplicaClosures, TrainedRounds
-from tfps.allreduce.executor import ReplicaExecutor
-from tfps.allreduce.group import LostReplicaError
+from tfps.allreduce.group import LostReplicaError, ReplicaExecutor
+from tfps.allreduce.step import LANE, ReplicaClosures, TrainedRounds
 from tfps.cluster import failures
 from tfps.cluster.monitor import TaskMonitor
 from tfps.coordinator.coordinator import POLL_SECONDS, Gradients
-from tfps.data.pieces import Piece
-from tfps.data.record_source import RecordSource
+from tfps.data.record_source import Piece, RecordSource
 from tfps.errors import RunError
-from tfps.evaluation.results import EvaluatedPiece
+from tfps.evaluation.metrics import EvaluatedPiece
 from tfps.leases.bad_record_log import explain_failure
 from tfps.leases.lease import Lease, LeaseShare
 from tfps.store.parameter_store import ParameterStore
@@ -40,12 +38,7 @@ class Order(enum.StrEnum):
 
 
 class Replica:
-    """One replica's part in what the chief asks all of them to do.
-
-    Attributes:
-        group: The replicas.
-        store: This one's parameters.
-    """
+    """One replica's part in what the chief asks all of them to do."""
 
     def __init__(
         self,
@@ -56,16 +49,6 @@ class Replica:
         monitor: TaskMonitor,
         stall_seconds: float,
     ):
-        """Has trained nothing yet.
-
-        Args:
-            executor: Where closures run.
-            store: This replica's parameters.
-            train: The closure that trains a share of a lease.
-            evaluate: The closure that evaluates a shard.
-            monitor: Knows which other replicas answer.
-            stall_seconds: Limit for the next round, anywhere in the group.
-        """
         self.group = executor.group
         self.store = store
         self._executor = executor
@@ -75,16 +58,7 @@ class Replica:
         self._calls = concurrent.futures.ThreadPoolExecutor(1, "collectives")
 
     def tell(self, order: Order, **details: Any) -> None:
-        """Tells all replicas what to do next; on the chief.
-
-        Args:
-            order: What.
-            details: What they need to know for it, as JSON-ready data.
-
-        Raises:
-            LostReplicaError: If a replica is lost.
-            RunError: If one does not listen for too long.
-        """
+        """Tells all replicas what to do next; on the chief."""
         message = json.dumps([order.name, details]).encode()
         self._call(
             f"telling all replicas: {order}",
@@ -96,12 +70,6 @@ class Replica:
 
         Args:
             poll: Called several times a second meanwhile; may raise.
-
-        Returns:
-            The order and its details.
-
-        Raises:
-            LostReplicaError: If a replica is lost.
         """
         doing = "waiting for the chief"
         message, *_ = self._call(doing, lambda: self.group.gather_bytes(b""), poll)
@@ -109,12 +77,7 @@ class Replica:
         return Order[name], details
 
     def share_parameters(self) -> None:
-        """Gives all replicas the chief's parameters, slots and state; all replicas call it.
-
-        Raises:
-            LostReplicaError: If a replica is lost.
-            RunError: If it takes too long.
-        """
+        """Gives all replicas the chief's parameters, slots and state; all replicas call it."""
         for slice_ in self.store.slices():
             self._call(f"sharing {slice_.name}", functools.partial(self._share, slice_))
 
@@ -126,14 +89,8 @@ class Replica:
         """Trains this replica's share of a lease, together with all others.
 
         Args:
-            lease: The same on all replicas.
             poll: Called several times a second with the rounds that are trained, and the sum over
                 their records of their loss.
-
-        Raises:
-            UserError: If the shard cannot be used.
-            LostReplicaError: If another replica is lost.
-            RunError: If no round is trained any more.
         """
         shares = self.shares(lease)
         mine, rounds = shares[self.group.index], max(share.batches for share in shares)
@@ -156,7 +113,6 @@ class Replica:
         return TrainedRounds.unpack(self._result(future, doing, source, look))
 
     def gradients(self, source: RecordSource, lease: Sequence[int]) -> Gradients:
-        """See `Coordinator.gradients`; no other replica takes part."""
         args = source.pack(), tf.constant([*lease, LANE], tf.int64)
         future = self._executor.schedule(self._evaluate.gradients, args)
         doing = "computing gradients"
@@ -164,19 +120,7 @@ class Replica:
         return found
 
     def evaluate(self, pieces: Iterable[Piece]) -> Iterator[EvaluatedPiece]:
-        """Evaluates records together with all others, as many pieces at a time as there are.
-
-        Args:
-            pieces: The records; the same on all replicas.
-
-        Yields:
-            What each piece gave, in their order.
-
-        Raises:
-            UserError: If a shard cannot be used.
-            LostReplicaError: If another replica is lost.
-            RunError: If it takes too long.
-        """
+        """Evaluates records together with all others, as many pieces at a time as there are."""
         todo = iter(pieces)
         while of_all := list(itertools.islice(todo, self.group.size)):
             mine = []

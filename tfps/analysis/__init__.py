@@ -1,1 +1,1 @@
-"""What a model has learnt, as figures that a notebook draws."""
+"""Records and predictions of a trained model, for notebooks."""

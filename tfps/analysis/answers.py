@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,15 +13,12 @@ from tfps.experiment import metrics
 Predictions = Mapping[str, npt.NDArray[np.float32]]
 
 
-@dataclasses.dataclass(frozen=True)
-class Measure:
+class Measure(NamedTuple):
     """A metric of some records' predictions.
 
     Attributes:
-        name: Its name, for people.
-        short_name: Its name in a job's report, if the task measures it by default.
+        short_name: In a job's report, if the task measures it by default.
         of: Its value, of predictions `[n, ...]`.
-        is_error: Whether lower is better.
     """
 
     name: str
@@ -30,31 +27,24 @@ class Measure:
     is_error: bool = False
 
     def goodness(self, predictions: npt.ArrayLike) -> float:
-        """The value, or of an error minus the value: higher is better."""
+        """The value, of an error its negative: higher is better."""
         return -self.of(predictions) if self.is_error else self.of(predictions)
 
 
 @dataclasses.dataclass(frozen=True)
 class Answers:
-    """What was asked of a model and what it answered, for one label.
+    """What a model predicts of records, next to what came, for one label.
 
     Attributes:
-        label: Name of the label; empty where the labels are not known.
-        output: Name of its prediction.
-        labels: `[n, ...]`; where they are not known, nothing.
+        label: Its name; empty where the labels are not known.
+        labels: `[n, ...]`; empty where they are not known.
         predictions: `[n, ...]` float32.
-        why_not: In a sentence, why there is no yes or no to rank; empty where every label is 0 or
-            1, both are there, and each has one prediction.
-        why_not_chances: In a sentence, why predictions are no chances of a yes; empty where they
-            are.
     """
 
     label: str
     output: str
     labels: npt.NDArray[Any]
     predictions: npt.NDArray[np.float32]
-    why_not: str
-    why_not_chances: str
 
     @classmethod
     def of(
@@ -66,16 +56,12 @@ class Answers:
             labels: By name, `[n, ...]`; none where they are not known.
             predictions: By name, `[n, ...]`; of several, that of the label's own name counts.
             label: Its name; empty for the first that has a prediction.
-
-        Raises:
-            UserError: If there is no such label, or no prediction of it.
         """
         single = next(iter(predictions)) if len(predictions) == 1 else ""
         known = [name for name in labels if single or name in predictions]
         if not labels and not label:
             output = single or next(iter(predictions))
-            why = "The data have no labels, so ROC, calibration and AUC are not known."
-            return cls("", output, np.zeros([0]), predictions[output], why, why)
+            return cls("", output, np.zeros([0]), predictions[output])
         chosen = label or (known[0] if known else "")
         if chosen not in known:
             raise UserError(
@@ -83,29 +69,37 @@ class Answers:
                 f"{', '.join(labels) or 'not known'}, the predictions {', '.join(predictions)}"
             )
         output = chosen if chosen in predictions else single
-        return cls._of(chosen, output, labels[chosen], predictions[output])
+        return cls(chosen, output, labels[chosen], predictions[output])
 
-    @classmethod
-    def _of(
-        cls,
-        label: str,
-        output: str,
-        labels: npt.NDArray[Any],
-        predictions: npt.NDArray[np.float32],
-    ) -> Self:
-        why = _why_not(label, labels, predictions)
-        why_not_chances = why or _why_not_chances(label, predictions)
-        return cls(label, output, labels, predictions, why, why_not_chances)
+    @property
+    def why_not(self) -> str:
+        """Why there is no yes or no to rank; empty where labels are 0 and 1 with a score each."""
+        ending = "so ROC, calibration and AUC do not apply to it."
+        if not self.label:
+            return "The data have no labels, so ROC, calibration and AUC are not known."
+        if not self._are_single:
+            each = f"{self.predictions.size // max(1, len(self.predictions)):,} values"
+            return f"The label {self.label!r} is predicted by {each} for each record, {ending}"
+        if self.labels.dtype.kind not in "iufb" or not np.isin(self.labels, (0, 1)).all():
+            return f"The label {self.label!r} is not yes or no (1 or 0), {ending}"
+        if len(np.unique(self.labels)) < 2:
+            return f"All labels {self.label!r} are equal, {ending}"
+        return ""
+
+    @property
+    def why_not_chances(self) -> str:
+        """Why predictions are no chances of a yes; empty where they are."""
+        if self.why_not or ((self.predictions >= 0) & (self.predictions <= 1)).all():
+            return self.why_not
+        return (
+            f"The predictions of {self.label!r} are no chances between 0 and 1, so calibration "
+            "does not apply to them."
+        )
 
     @property
     def are_numbers(self) -> bool:
         """Whether there is one number for each record that predicts another."""
-        return (
-            bool(self.label)
-            and self.labels.dtype.kind in "iuf"
-            and self.labels.size == len(self.labels)
-            and self.predictions.size == len(self.predictions)
-        )
+        return bool(self.label) and self.labels.dtype.kind in "iuf" and self._are_single
 
     @property
     def yes(self) -> npt.NDArray[np.bool_]:
@@ -114,18 +108,17 @@ class Answers:
 
     @property
     def scores(self) -> npt.NDArray[np.float32]:
-        """The predictions, `[n]`; for yes or no alone."""
+        """The predictions, `[n]`; for one number per record alone."""
         return np.asarray(self.predictions).reshape(-1)
 
     @property
     def measure(self) -> Measure | None:
-        """What is measured of them: AUC, accuracy of classes, or errors; None for nothing known."""
+        """AUC, accuracy of classes, or errors; None where nothing can be measured."""
         if not self.why_not:
             return Measure("AUC", "auc", lambda found: metrics.auc(self.yes, found))
         if self.label and self.labels.dtype.kind in "iu" and self._are_classes:
-            classes = self.labels
             return Measure(
-                "accuracy", "accuracy", lambda found: metrics.class_accuracy(classes, found)
+                "accuracy", "accuracy", lambda found: metrics.class_accuracy(self.labels, found)
             )
         if self.are_numbers:
             truth = self.labels.reshape(-1)
@@ -138,56 +131,26 @@ class Answers:
         return None
 
     def take(self, numbers: npt.NDArray[np.int64]) -> Self:
-        """Those of some records.
-
-        Args:
-            numbers: Of the records.
-        """
-        if not self.label:
-            return dataclasses.replace(self, predictions=self.predictions[numbers])
-        return self._of(self.label, self.output, self.labels[numbers], self.predictions[numbers])
+        """Those of the records of these numbers."""
+        labels = self.labels[numbers] if self.label else self.labels
+        return dataclasses.replace(self, labels=labels, predictions=self.predictions[numbers])
 
     def given(self, predictions: Predictions) -> npt.NDArray[np.float32]:
-        """What the model predicts of this label, `[n, ...]`.
-
-        Args:
-            predictions: All that it predicts of any records, by name.
-        """
+        """This label's, of all predictions of any records: `[n, ...]`."""
         return predictions[self.output]
 
     def numbers(self, predictions: Predictions, value: int = 0) -> npt.NDArray[np.float32]:
-        """One number for each record, `[n]`.
-
-        Args:
-            predictions: All that the model predicts of any records, by name.
-            value: Which one, of a prediction of several, laid end to end.
-        """
+        """One number for each record, `[n]`: of a prediction of several values, which one."""
         found = self.given(predictions)
         return found.reshape(len(found), -1)[:, value]
+
+    @property
+    def _are_single(self) -> bool:
+        count = len(self.predictions)
+        return self.labels.size == len(self.labels) and self.predictions.size == count
 
     @property
     def _are_classes(self) -> bool:
         """Whether there is a value for each class, of which the label is one."""
         several = self.predictions.ndim > 1 and self.predictions.shape[-1] > 1
         return several and self.labels.size == self.predictions.size // self.predictions.shape[-1]
-
-
-def _why_not(label: str, labels: npt.NDArray[Any], predictions: npt.NDArray[np.float32]) -> str:
-    ending = "so ROC, calibration and AUC do not apply to it."
-    if predictions.size != len(predictions) or labels.size != len(labels):
-        each = predictions.size // max(1, len(predictions))
-        return f"The label {label!r} is predicted by {each:,} values for each record, {ending}"
-    if labels.dtype.kind not in "iufb" or not np.isin(labels, (0, 1)).all():
-        return f"The label {label!r} is not yes or no (1 or 0), {ending}"
-    if len(np.unique(labels)) < 2:
-        return f"All labels {label!r} are equal, {ending}"
-    return ""
-
-
-def _why_not_chances(label: str, predictions: npt.NDArray[np.float32]) -> str:
-    if ((predictions >= 0) & (predictions <= 1)).all():
-        return ""
-    return (
-        f"The predictions of {label!r} are no chances between 0 and 1, so calibration does not "
-        "apply to them."
-    )

@@ -1,16 +1,15 @@
-"""How records of a model are written by hand, and what their values are called."""
+"""The records of a model: typed by hand, in parts that can be exchanged, and named."""
 
 import csv
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tfps.analysis.parts import Part, Records, parts_of
 from tfps.data import examples
 from tfps.data.feature import Feature
 from tfps.data.row_format import RowFormat
@@ -19,10 +18,59 @@ from tfps.experiment import loader, overrides
 from tfps.experiment.task import Task
 from tfps.export.loaded_model import ExportedModel
 
+# By feature name, each `[n, *shape]`: a `tf.RaggedTensor` for shape `(None,)`, else an array.
+Records = Mapping[str, Any]
+
+_MOST_VALUES = 64  # of a vector whose values are parts of their own
 _OTHER = "other"  # token, of which a vocabulary does not have the word
 _RANGES = 4  # into which numbers are cut, with as many records each
 _MOST_LETTERS = 40
 _MOST_LISTED = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a value stands in a record.
+
+    Attributes:
+        index: Number of the value among the feature's, laid end to end; None for all of them.
+    """
+
+    feature: str
+    index: int | None = None
+
+
+class Part(NamedTuple):
+    """Values of a record that belong together, such as an age and its bucket."""
+
+    name: str
+    places: tuple[Place, ...]
+
+
+def take(records: Records, numbers: Sequence[int] | npt.NDArray[np.int64]) -> dict[str, Any]:
+    """The records of these numbers, in any order; one may be taken several times."""
+    wanted = np.asarray(numbers, np.int64)
+    return {
+        name: tf.gather(values, wanted)
+        if isinstance(values, tf.RaggedTensor)
+        else np.asarray(values)[wanted]
+        for name, values in records.items()
+    }
+
+
+def exchanged(records: Records, part: Part, others: Records) -> dict[str, Any]:
+    """The records with one part taken from as many others; `records` stay as they are."""
+    changed = dict(records)
+    for place in part.places:
+        name, index = place.feature, place.index
+        if index is None:
+            changed[name] = others[name]
+        else:
+            values = np.array(changed[name])
+            count = len(values)
+            values.reshape(count, -1)[:, index] = np.reshape(others[name], (count, -1))[:, index]
+            changed[name] = values
+    return changed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +79,6 @@ class RecordForm:
 
     Attributes:
         features: The features; of a config, with the tokens of their vocabularies.
-        labels: The labels.
         row_format: How a row of text becomes a record; None where no config says so.
     """
 
@@ -44,12 +91,8 @@ class RecordForm:
         """The form of a model's records.
 
         Args:
-            model: The model.
             config: Path of the config with which it was trained; empty to do without.
-            sets: What was set for it with `--set`.
-
-        Raises:
-            UserError: If the config cannot be loaded, or its records are not those of the model.
+            sets: What was set of its fields, as `task.dim=8`.
         """
         if not config:
             return cls(model.features, model.labels)
@@ -63,15 +106,28 @@ class RecordForm:
 
     @property
     def parts(self) -> list[Part]:
-        """The parts of a record, as `parts_of` gives them."""
-        return parts_of(self.features, self.row_format)
+        """The parts of a record.
+
+        What is made of one column of a row is one part: of an age and its bucket neither says
+        anything without the other. Without columns each feature is a part; of a vector of up to 64
+        values each value is one, as NAME[0], NAME[1] and so on.
+        """
+        fields = self.row_format.fields if self.row_format else {}
+        found: dict[str, list[Place]] = {}
+        for feature in self.features:
+            columns: Sequence[str] = (feature.name,)
+            if feature.name in fields:
+                columns = fields[feature.name].columns
+            elif feature.shape and feature.size is not None and feature.size <= _MOST_VALUES:
+                columns = [f"{feature.name}[{k}]" for k in range(feature.size)]
+            is_cut = bool(feature.shape) and feature.size == len(columns)
+            for index, column in enumerate(columns):
+                place = Place(feature.name, index if is_cut else None)
+                found.setdefault(column, []).append(place)
+        return [Part(name, tuple(places)) for name, places in found.items()]
 
     def part(self, name: str) -> Part:
-        """The part of a name.
-
-        Raises:
-            UserError: If there is none.
-        """
+        """The part of a name; a `UserError` names those that there are."""
         found = {part.name: part for part in self.parts}
         if name not in found:
             raise UserError(f"records have no part {name!r}; they have {', '.join(found)}")
@@ -83,12 +139,6 @@ class RecordForm:
         Args:
             rows: For each record a row of text in the config's format, with or without the labels'
                 columns; or its values by feature name: a number, a text, or a list of them.
-
-        Returns:
-            The features by name, as a model takes them.
-
-        Raises:
-            UserError: If there is no record, or one does not fit; it is named by its number.
         """
         if not rows:
             raise UserError("no record is given")
@@ -107,14 +157,7 @@ class RecordForm:
         }
 
     def cells(self, row: str) -> dict[str, str]:
-        """What stands in the columns of a row of text.
-
-        Args:
-            row: In the config's format, with or without the labels' columns.
-
-        Raises:
-            UserError: If no config says how rows are read.
-        """
+        """What stands in the columns of a row of text."""
         layout = self._layout("the row", row)
         [cells] = csv.reader([row], delimiter=layout.delimiter, skipinitialspace=True)
         return dict(zip(layout.columns, map(str.strip, cells), strict=False))
@@ -122,10 +165,7 @@ class RecordForm:
     def names(self, records: Records, part: str) -> npt.NDArray[np.str_]:
         """What a part of each record is called: a token, an id, a text, or the range of a number.
 
-        Args:
-            records: The records.
-            part: Name of the part. Of several places one with tokens is told, or else one with
-                ids.
+        Of a part with several places one with tokens is taken, or else one with ids.
         """
         place = min(self.part(part).places, key=lambda place: self._rank(place.feature))
         feature, index = self._feature(place.feature), place.index
@@ -141,12 +181,7 @@ class RecordForm:
         return np.array([_text(value, feature) for value in column.tolist()])
 
     def tokens(self, rows: int, part: str) -> list[str]:
-        """What the rows of a table are called whose ids a part has.
-
-        Args:
-            rows: Number of rows.
-            part: Name of the part; empty for no names but the ids.
-        """
+        """What as many rows of a table are called whose ids a part has; "" for their numbers."""
         for place in self.part(part).places if part else ():
             feature = self._feature(place.feature)
             if feature.vocabulary_size == rows:

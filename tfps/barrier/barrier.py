@@ -1,25 +1,35 @@
 """Where workers wait for each other: what closures and the chief say to the barrier loop."""
 
 import abc
-from collections.abc import Sequence
+import logging
+import threading
+import time
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfps.barrier.loop import MessageLoop
-from tfps.barrier.member_state import BarrierStatus
+from tfps.barrier.loop import BarrierStatus, Event, LoopState, MemberState, MessageLoop, Transition
 from tfps.barrier.messages import (
     ATTEMPT,
+    CHANGE,
     DISPLACED,
     MEMBER,
     ROUND,
     Answer,
     Kind,
+    Message,
     answer_token,
     message,
 )
-from tfps.leases.progress import LeaseProgress
+from tfps.cluster.monitor import TaskMonitor
+from tfps.cluster.ps_calls import PsCalls
+from tfps.job_dir.report import RoundCounts
+from tfps.leases.progress import LaneProgress, LeaseProgress
 from tfps.store.messages import Gradients
 from tfps.store.parameter_store import ParameterStore
+
+_log = logging.getLogger(__name__)
 
 
 class Barrier(abc.ABC):
@@ -29,22 +39,11 @@ class Barrier(abc.ABC):
     into the loop's queue: for whom a closure will work, who has begun, who has contributed. The
     loop answers with tokens. A worker's next pull waits for its token on the ps, so that the
     barrier costs no message of its own. Nothing of it passes through the chief.
-
-    Attributes:
-        run: The barrier loop, a function without arguments.
-        has_rounds: Whether it closes rounds.
     """
 
     has_rounds: bool
 
     def __init__(self, store: ParameterStore, progress: LeaseProgress, loop: MessageLoop):
-        """Takes a loop to talk to.
-
-        Args:
-            store: Where the parameters are.
-            progress: How far the members' leases have come.
-            loop: The barrier loop.
-        """
         self._store = store
         self._progress = progress
         self._loop = loop
@@ -81,14 +80,7 @@ class Barrier(abc.ABC):
             return token, self._steps(member, token)
 
     def begin_again(self, token: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """In a closure that has missed a round: has others wait for its member again.
-
-        Args:
-            token: The one that tells it to begin again.
-
-        Returns:
-            As `begin` does.
-        """
+        """In a closure that has missed a round: has others wait for its member again."""
         member = token[MEMBER]
         with tf.device(self._device):
             attempt = self._attempt_now(member, token[ATTEMPT])
@@ -103,13 +95,8 @@ class Barrier(abc.ABC):
         """In a closure: sends a batch's gradients and waits until the member may go on.
 
         Args:
-            token: What the batch's parameters were pulled with.
-            gradients: The batch's.
             records: How many the batch has, scalar int32.
             change: What the batch adds to the lease's progress, `[CHANGE]` float64.
-
-        Returns:
-            The next token.
         """
         # One tensor: each one that travels costs a message.
         trained = tf.concat([[tf.cast(records, tf.float64)], change], 0)
@@ -144,11 +131,6 @@ class Barrier(abc.ABC):
     ) -> tuple[list[tf.Tensor | tf.Operation], tf.Tensor]:
         """In a closure: sends gradients, and what the loop is to be told with them.
 
-        Args:
-            token: What the batch's parameters were pulled with.
-            gradients: The batch's.
-            trained: As in `Message`.
-
         Returns:
             What must be over before the loop is told, and what was trained, where it has arrived.
         """
@@ -164,3 +146,215 @@ class Barrier(abc.ABC):
         # At the queue of an attempt that is long over another closure may wait by now.
         holds = self._progress.holds(member, attempt)
         return tf.where(holds, attempt, tf.constant(DISPLACED, tf.int64))
+
+
+class BarrierMembers:
+    """Starts and ends a barrier loop, and tells it who is to be waited for.
+
+    A member, which is a lane of leases, is waited for while it has a lease, and from one lease to
+    the next. The member of a lost worker is waited for until nobody has come further for
+    `round_seconds`; it is back when its lease goes on with another worker.
+    """
+
+    def __init__(
+        self, barrier: Barrier, monitor: TaskMonitor, ps_calls: PsCalls, round_seconds: float
+    ):
+        self._barrier = barrier
+        self._monitor = monitor
+        self._ps_calls = ps_calls
+        self._round_seconds = round_seconds
+        self._working: frozenset[int] = frozenset()
+        self._status = BarrierStatus(0, 0, [])
+        self._since = time.monotonic()
+        self._has_begun = False
+        self._error: Exception | None = None
+
+    def report(self) -> RoundCounts | None:
+        """Rounds that have closed, and contributions that came too late; None without rounds."""
+        if not self._barrier.has_rounds:
+            return None
+        status = self._barrier.status()
+        return RoundCounts(closed=status.round, dropped=status.dropped)
+
+    def work_for(self, lanes: Collection[int]) -> None:
+        """Has others wait for these lanes alone; called before their closures are scheduled."""
+        now = frozenset(lanes)
+        before, self._working = self._working, now
+        if now and not self._has_begun:
+            self._has_begun = True
+            self._begin()
+        if now != before:
+            self._ps_calls("telling whom to wait for", lambda: self._tell(before, now))
+
+    def poll(self, rows: Sequence[LaneProgress]) -> list[int]:
+        """Has others wait no more for members that nobody works for, or whose worker is lost."""
+        if self._error:
+            raise self._error
+        status = self._ps_calls("reading who waits for whom", self._barrier.status)
+        if status.round != self._status.round:
+            self._since = time.monotonic()
+        self._status = status
+        awaited = [k for k in self._working if status.states[k] == MemberState.AWAITED]
+        left = self._given_up(awaited, rows)
+        if left:
+            self._ps_calls("telling whom to wait for", lambda: self._barrier.leave(left))
+        for lane in left:
+            if rows[lane].worker >= 0:
+                _log.warning(
+                    "others go on without worker %d, which is lost, until its lease goes on",
+                    rows[lane].worker,
+                )
+        return [lane for lane in awaited if lane not in left]
+
+    def stop(self) -> None:
+        """Ends the barrier loop, if its ps can be reached; does not wait for that."""
+        if self._has_begun:
+            threading.Thread(target=self._stop, name="end-of-barrier", daemon=True).start()
+
+    def _given_up(self, awaited: Sequence[int], rows: Sequence[LaneProgress]) -> list[int]:
+        """Those of the lanes awaited that make others wait for nothing."""
+        # While a worker is down, a lease that nobody has begun waits until another lease ends.
+        down = self._monitor.down("worker")
+        left = [k for k in awaited if down and rows[k].worker < 0]
+        if time.monotonic() - self._since >= self._round_seconds:
+            # One probe without an answer says nothing of a worker whose rounds take long.
+            lost = {outage.task.index for outage in self._monitor.lost("worker")}
+            left += [k for k in awaited if rows[k].worker in lost]
+        return left
+
+    def _begin(self) -> None:
+        # Traced now: while workers wait for each other, no function can be registered with them.
+        loop = self._barrier.run.get_concrete_function()
+
+        def run() -> None:
+            try:
+                loop()
+            except Exception as error:  # for the chief's thread to raise
+                self._error = error
+
+        threading.Thread(target=run, name="barrier", daemon=True).start()
+
+    def _tell(self, before: frozenset[int], now: frozenset[int]) -> None:
+        self._barrier.leave(sorted(before - now))
+        self._barrier.expect(sorted(now - before))
+
+    def _stop(self) -> None:
+        try:
+            self._barrier.stop()
+        except Exception as error:  # with its ps, the loop is gone
+            _log.debug("the barrier loop cannot be reached: %s", error)
+
+
+class BoundedStalenessBarrier(Barrier):
+    """The barrier of bounded staleness ("stale synchronous parallel", Ho et al., NIPS 2013).
+
+    Gradients are applied as they come. A member has a clock, the number of its steps, and gets its
+    next token once the slowest clock is at most `max_staleness` behind its own: with that token it
+    pulls parameters that have every update but those of the last so many steps of each. A member
+    that joins later begins with the slowest clock.
+    """
+
+    has_rounds = False
+
+    def __init__(
+        self, store: ParameterStore, progress: LeaseProgress, members: int, max_staleness: int
+    ):
+        loop = _BoundedLoop(store.devices[0], progress, members, max_staleness)
+        super().__init__(store, progress, loop)
+
+    def _send(
+        self, token: tf.Tensor, gradients: Gradients, trained: tf.Tensor
+    ) -> tuple[list[tf.Tensor | tf.Operation], tf.Tensor]:
+        return self._store.push(*gradients), trained
+
+
+class _Counts(NamedTuple):
+    """What the loop counts; scalars, int64."""
+
+    slowest: tf.Tensor  # least clock of the members present; the latest where nobody is
+    at_slowest: tf.Tensor  # how many of the members present have that clock
+    latest: tf.Tensor  # greatest clock that any member has had
+
+
+class _BoundedLoop(MessageLoop):
+    """The barrier loop of clocks: members wait until the slowest has come further.
+
+    A member is present unless it is away. `LoopState.round` is the number of steps of all members.
+    """
+
+    def __init__(self, device: str, progress: LeaseProgress, members: int, max_staleness: int):
+        super().__init__(members, device)
+        self._progress = progress
+        self._max_staleness = max_staleness
+        with tf.device(self._device):
+            # By member: steps, as far as they count for who is ahead of whom.
+            self._clocks = tf.Variable(tf.zeros([members], tf.int64), trainable=False)
+
+    def _first_state(self) -> LoopState:
+        return LoopState.at_first(counts=len(_Counts._fields))
+
+    def _classify(self, state: LoopState, message: Message, before: tf.Tensor) -> tf.Tensor:
+        slowest = _Counts(*state.counts).slowest
+        clock = self._clock(slowest, message, before) + 1
+        events = [tf.constant(each, tf.int64) for each in (Event.KEEPS_UP, Event.ARRIVES)]
+        return tf.where(clock - slowest <= self._max_staleness, *events)
+
+    def _count(
+        self, state: LoopState, transition: Transition
+    ) -> tuple[LoopState, list[tf.Operation]]:
+        message, counts = transition.message, _Counts(*state.counts)
+        ticks = transition.is_a(Event.ARRIVES) | transition.is_a(Event.KEEPS_UP)
+        tick = tf.cast(ticks, tf.int64)
+        before = self._clock(counts.slowest, message, transition.before)
+        clock = before + tick
+        self._clocks.scatter_update(tf.IndexedSlices(clock, message.member))
+        was_slowest, is_slowest = (
+            tf.cast(_is_present(each) & tf.equal(its, counts.slowest), tf.int64)
+            for each, its in ((transition.before, before), (transition.after, clock))
+        )
+        at_slowest = counts.at_slowest + is_slowest - was_slowest
+        after = state._replace(
+            round=state.round + tick,
+            is_due=tf.equal(at_slowest, 0),
+            counts=(counts.slowest, at_slowest, tf.maximum(counts.latest, clock)),
+        )
+        return after, self._record(transition, ticks)
+
+    def _let_go(self, state: LoopState) -> LoopState:
+        """Finds the slowest clock, and lets members go that wait and are not too far ahead of it.
+
+        Nobody has the slowest clock of before any more: this comes once in a step of all.
+        """
+        with tf.device(self._device):
+            states, clocks = self._states(), self._clocks.read_value()
+            latest = _Counts(*state.counts).latest
+            slowest = tf.reduce_min(tf.where(_is_present(states), clocks, latest))
+            at_slowest = tf.math.count_nonzero(_is_present(states) & tf.equal(clocks, slowest))
+            keep_up = clocks - slowest <= self._max_staleness
+            goes = tf.equal(states, MemberState.ARRIVED) & keep_up
+            states = tf.where(goes, self._after(Event.KEEPS_UP, states), states)
+            with tf.control_dependencies([self._write_states(state, states)]):
+                ready = tf.where(goes)[:, 0]
+            self._give_next(ready, state.round)
+            counts = slowest, at_slowest, latest
+            return state._replace(is_due=tf.constant(False), counts=counts)
+
+    def _clock(self, slowest: tf.Tensor, message: Message, state: tf.Tensor) -> tf.Tensor:
+        """The clock of a message's member: its own if the member is present, else the slowest."""
+        own = self._clocks.sparse_read(message.member)
+        return tf.where(_is_present(state), own, slowest)
+
+    def _record(self, transition: Transition, ticks: tf.Tensor) -> list[tf.Operation]:
+        """Records what was pushed: for the lease, or as trained by one that holds it no more."""
+        message, nothing = transition.message, tf.zeros([CHANGE], tf.float64)
+        change, progress = message.trained[-CHANGE:], self._progress
+        own = tf.where(ticks, change, nothing)
+        orphaned = tf.where(transition.is_a(Event.IS_DISPLACED), change, nothing)
+        return [
+            progress.add_to(message.member, own),
+            progress.add_orphaned_batches(orphaned[1]),
+        ]
+
+
+def _is_present(state: tf.Tensor) -> tf.Tensor:
+    return tf.not_equal(state, MemberState.AWAY)

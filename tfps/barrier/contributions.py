@@ -4,12 +4,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfps.barrier.messages import ATTEMPT, MEMBER, ROUND, TOKEN_FIELDS
-from tfps.barrier.new_queue import new_queue
+from tfps.barrier.messages import ATTEMPT, MEMBER, ROUND, TOKEN_FIELDS, new_queue
 from tfps.store.exchange import Push
-from tfps.store.messages import Gradients, Note, PartGradients, SentRows
+from tfps.store.messages import Gradients, Note, PartGradients, RowGradients, SentRows
 from tfps.store.parameter_store import ParameterStore
-from tfps.store.row_gradients import RowGradients
 
 
 class Decision(NamedTuple):
@@ -33,7 +31,6 @@ class _Sent(NamedTuple):
     Attributes:
         token: The one that the batch's parameters were pulled with, `[TOKEN_FIELDS]` int64.
         dense: Gradient of the ps's part of the dense parameters `[n]`, if there are any.
-        groups: Gradients of its rows, by group of tables.
         state: Change of the state `[n]`, if the ps holds it.
     """
 
@@ -98,12 +95,6 @@ class Contributions:
     """
 
     def __init__(self, store: ParameterStore, capacity: int):
-        """Creates the queues.
-
-        Args:
-            store: Where the parameters are.
-            capacity: How many contributions fit into each queue.
-        """
         self._store = store
         self._queues = []
         for part, device in enumerate(store.devices):
@@ -117,8 +108,6 @@ class Contributions:
         """Puts a batch's gradients into the queues.
 
         Args:
-            token: The one that the batch's parameters were pulled with, on the first ps.
-            gradients: The batch's gradients.
             trained: What travels along to the first ps, `[n]` float64.
 
         Returns:
@@ -141,10 +130,6 @@ class Contributions:
 
     def take_mean(self, part: int, decision: Decision) -> tuple[PartGradients, list[tf.Tensor]]:
         """Empties a queue; under the device of its ps.
-
-        Args:
-            part: Index of the ps.
-            decision: What the round takes.
 
         Returns:
             The mean of what is taken, and of the changes of the state, `[n]`, on the ps that has

@@ -1,26 +1,106 @@
 """The barrier loop, on the first ps: takes messages, moves members from state to state, answers."""
 
 import abc
+import enum
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from tfps.barrier.member_state import BarrierStatus, Event, MemberState, Transitions
 from tfps.barrier.messages import Answer, Kind, Message, MessageQueue, TokenQueues, answer_token
 
 _STATES = 2  # where the members' begin in the status
+
+
+class MemberState(enum.IntEnum):
+    """How a member stands to the round."""
+
+    AWAY = 0  # it is not waited for
+    AWAITED = 1
+    ARRIVED = 2  # it has contributed
+    LATE = 3  # what it computes is for a round that has closed without it
+
+
+class BarrierStatus(NamedTuple):
+    """Where the rounds are.
+
+    Attributes:
+        round: Number of the open round, from 0; without rounds, of the steps of all members.
+        dropped: Contributions so far that came after their round had closed.
+    """
+
+    round: int
+    dropped: int
+    states: list[MemberState]
+
+
+class Event(enum.IntEnum):
+    """What a message means for its member, which depends on whose place it is and on the round.
+
+    The first five are what messages say by themselves, see `Kind`.
+    """
+
+    EXPECTED = Kind.EXPECT
+    LEAVES = Kind.LEAVE
+    BEGINS = Kind.BEGIN
+    ARRIVES = Kind.CONTRIBUTE  # the closure that has the member's place, and it has to wait
+    STOPS = Kind.STOP
+    KEEPS_UP = 5  # it arrives, and is not too far ahead of the slowest: only without rounds
+    IS_LATE = 6  # it arrives, but for another round than the one that is open
+    IS_DISPLACED = 7  # a closure has begun or contributed, but another one has the member's place
+    ROUND_CLOSES = 8  # no message: it comes to all members at once
+
+
+_AWAY, _AWAITED, _ARRIVED, _LATE = MemberState
+
+
+# What a member is after an event, by what it was, and what its closure is told. Besides, a closure
+# that has arrived is told to end when another begins in its place.
+_TRANSITIONS = {
+    #                      away      awaited   arrived   late      its closure is told
+    Event.EXPECTED: ((_AWAITED, _AWAITED, _ARRIVED, _LATE), Answer.NOTHING),
+    Event.LEAVES: ((_AWAY, _AWAY, _ARRIVED, _AWAY), Answer.NOTHING),
+    Event.BEGINS: ((_AWAITED, _AWAITED, _AWAITED, _AWAITED), Answer.PULL),
+    Event.ARRIVES: ((_ARRIVED, _ARRIVED, _ARRIVED, _ARRIVED), Answer.NOTHING),
+    Event.STOPS: ((_AWAY, _AWAITED, _ARRIVED, _LATE), Answer.NOTHING),
+    Event.KEEPS_UP: ((_AWAITED, _AWAITED, _AWAITED, _AWAITED), Answer.NEXT),
+    Event.IS_LATE: ((_AWAY, _AWAITED, _ARRIVED, _LATE), Answer.BEGIN_AGAIN),
+    Event.IS_DISPLACED: ((_AWAY, _AWAITED, _ARRIVED, _LATE), Answer.END),
+    Event.ROUND_CLOSES: ((_AWAY, _LATE, _AWAITED, _LATE), Answer.NEXT),
+}
+
+
+# Where rounds close without waiting for everybody, a member that is late repeats its batch at once,
+# and is waited for again.
+_WITH_BACKUPS = {
+    Event.IS_LATE: ((_AWAITED, _AWAITED, _ARRIVED, _AWAITED), Answer.PULL),
+}
+
+
+class Transitions(NamedTuple):
+    """The table as arrays of int64.
+
+    Attributes:
+        states: By event and state before: the state after, `[events, states]`.
+        answers: By event: an `Answer`, `[events]`.
+    """
+
+    states: np.ndarray
+    answers: np.ndarray
+
+    @classmethod
+    def of(cls, has_backups: bool) -> "Transitions":
+        """Makes the table."""
+        rows = {**_TRANSITIONS, **(_WITH_BACKUPS if has_backups else {})}
+        states, answers = zip(*(rows[event] for event in Event), strict=True)
+        return cls(np.array(states, np.int64), np.array(answers, np.int64))
 
 
 class LoopState(NamedTuple):
     """What the barrier loop carries from message to message, beside its variables; scalars.
 
     Attributes:
-        round: As in `BarrierStatus`, int64.
-        dropped: As in `BarrierStatus`, int64.
-        is_stopped: Whether the loop is to end, bool.
         is_due: Whether members that wait may be let go, bool.
-        counts: What a barrier counts besides.
     """
 
     round: tf.Tensor
@@ -31,11 +111,7 @@ class LoopState(NamedTuple):
 
     @classmethod
     def at_first(cls, counts: int) -> "LoopState":
-        """Makes the state in which a loop begins.
-
-        Args:
-            counts: How many numbers its barrier counts besides.
-        """
+        """Makes the state in which a loop begins."""
         zero, no = tf.zeros([], tf.int64), tf.constant(False)
         return cls(zero, zero, no, no, (zero,) * counts)
 
@@ -44,7 +120,6 @@ class Transition(NamedTuple):
     """What a message does to its member.
 
     Attributes:
-        message: The message.
         event: What it means, an `Event`, scalar int64.
         held: Number of the attempt that has had the member's place so far, scalar int64.
         before: The member's state before, scalar int64.
@@ -78,21 +153,9 @@ class MessageLoop(abc.ABC):
     its closure is told. A kind of barrier fills in what members wait for: which event a
     contribution is, what is counted, and what is done once members that wait may be let go. What a
     message costs does not grow with the number of members; what is done once for all of them does.
-
-    Attributes:
-        messages: What the loop is told.
-        tokens: What the loop answers.
-        members: How many members there are.
     """
 
     def __init__(self, members: int, device: str, has_backups: bool = False):
-        """Creates queues and variables.
-
-        Args:
-            members: How many lanes of leases there are.
-            device: The first ps.
-            has_backups: Whether rounds close without waiting for everybody.
-        """
         self.messages = MessageQueue(device)
         self.tokens = TokenQueues(members, device)
         self.members = members
@@ -128,8 +191,6 @@ class MessageLoop(abc.ABC):
         """Says which event a contribution is of the closure that has its member's place, int64.
 
         Args:
-            state: The loop's state.
-            message: The contribution.
             before: The member's state, scalar int64.
         """
 
@@ -201,7 +262,6 @@ class MessageLoop(abc.ABC):
         """Gives a token to the closure that a message is about, unless it is told nothing.
 
         Args:
-            transition: What the message does.
             round_: What the token of a closure that may pull says of the round, scalar int64.
         """
         message, answer = transition.message, transition.answer

@@ -6,27 +6,45 @@ round, and whether what the attempt contributed before was taken.
 """
 
 import enum
+import uuid
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from tfps.barrier.new_queue import new_queue
-
 # The fields of a token. A round below 0 is an `Answer`.
 MEMBER, ATTEMPT, ROUND, TAKEN = range(4)
 TOKEN_FIELDS = 4
-
 # In the place of an attempt's number: that of every closure that knows that it is displaced, which
 # means that another one has its member's place.
 DISPLACED = -1
-
 CHANGE = 4  # numbers of a lease's progress
 _HEADER = 4  # numbers of a message: kind, member, attempt, round
 _WIDTH = _HEADER + 1 + CHANGE
 _CAPACITY = 1 << 16  # of a queue
 _QUEUES = 4  # of tokens for each member, used by its attempts in turn
+
+
+def new_queue(
+    capacity: int, dtypes: Sequence[tf.DType], shapes: Sequence[Any] | None = None
+) -> tf.queue.QueueBase:
+    """Creates a queue on the device at hand, which has nothing in it.
+
+    `tf.queue.FIFOQueue` is named by how many things its process has made before, whatever name it
+    is given, and a ps holds the queues of a chief that was killed: the next chief would go on with
+    what they hold.
+
+    Args:
+        shapes: Of an element's tensors; None where they vary.
+    """
+    handle = tf.raw_ops.FIFOQueueV2(
+        component_types=dtypes,
+        shapes=[] if shapes is None else shapes,
+        capacity=capacity,
+        shared_name=f"barrier-{uuid.uuid4()}",
+    )
+    return tf.queue.QueueBase(dtypes, shapes, None, handle)
 
 
 class Kind(enum.IntEnum):
@@ -57,8 +75,8 @@ class Message(NamedTuple):
         member: Whom it is about, scalar int64.
         attempt: Number of the attempt for which the closure works that says it, scalar int64.
         round: The one that was contributed to, scalar int64.
-        trained: Records of the batch contributed, and the change of the lease's progress by it,
-            `[1 + CHANGE]` float64.
+        trained: Records of the batch contributed, and the change of the lease's progress by it, `[1
+            + CHANGE]` float64.
     """
 
     kind: tf.Tensor
@@ -74,11 +92,9 @@ def message(
     """Makes a message as it lies in a queue: one tensor, `[_WIDTH]` float64.
 
     Args:
-        kind: What it says.
         member: Whom it is about, scalar int64.
         attempt: The closure's, scalar int64.
         round_: The one that was contributed to, scalar int64.
-        trained: As in `Message`; zeros if None.
     """
     header = tf.cast(tf.stack([int(kind), member, attempt, round_]), tf.float64)
     if trained is None:
@@ -124,9 +140,6 @@ class TokenQueues:
     Attempts of a member use several in turn: a closure that was given up may still wait at its own.
     One more is that of all closures that know that they are displaced: where their attempt's was,
     another one may wait by now.
-
-    Attributes:
-        queues: The queues: of each member in turn its own, then the one of displaced closures.
     """
 
     def __init__(self, members: int, device: str):

@@ -1,23 +1,116 @@
 """What a checkpoint is: its files, what it holds, and on what it is based."""
 
+import contextlib
 import dataclasses
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tfps.checkpoint.failures import DamagedCheckpointError
+import tensorflow as tf
+
 from tfps.checkpoint.keyed_snapshot import KeyedSnapshot
-from tfps.checkpoint.training_losses import NO_LOSSES, TrainingLosses
-from tfps.leases.queue_state import QueueState
+from tfps.cluster.failures import first_line, lost_ps_behind
+from tfps.errors import RunError
+from tfps.leases.queue import QueueState
 from tfps.storage import checksum, files
 from tfps.storage.failures import StorageError, explain
-from tfps.store.learning_rates import Changes
 from tfps.store.parameter_store import ParameterStore
+from tfps.store.run_state import Changes
 
+_GO_ON = "when the storage answers again, the same command goes on from the last checkpoint"
 PREFIX = "parameters"
 _INDEX = f"{PREFIX}.index"
 _VALUES = re.compile(rf"{PREFIX}\.data-\d{{5,}}-of-(\d{{5,}})")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedEpoch:
+    """What the training of an epoch came to.
+
+    Attributes:
+        number: The epoch, from 0.
+        seconds: What its training took, checkpoints and evaluations left out; 0 where it was not
+            kept.
+    """
+
+    number: int
+    steps: int
+    loss: float
+    seconds: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingLosses:
+    """The loss of each epoch that was trained, and what there is of the one being trained.
+
+    Attributes:
+        epochs: The epochs, in their order; without those of before losses were kept.
+    """
+
+    epochs: tuple[TrainedEpoch, ...] = ()
+    loss_sum: float = 0.0
+    records: int = 0
+    seconds: float = 0.0
+
+    def trained(self, loss_sum: float, records: int, seconds: float) -> "TrainingLosses":
+        """The losses after some more records of the epoch."""
+        return dataclasses.replace(
+            self,
+            loss_sum=self.loss_sum + loss_sum,
+            records=self.records + records,
+            seconds=self.seconds + seconds,
+        )
+
+    def ended(self, number: int, steps: int) -> "TrainingLosses":
+        """The losses at the end of an epoch.
+
+        Args:
+            number: The epoch, from 0.
+        """
+        loss = self.loss_sum / self.records if self.records else 0.0
+        return TrainingLosses((*self.epochs, TrainedEpoch(number, steps, loss, self.seconds)))
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "TrainingLosses":
+        """From what `dataclasses.asdict` gave."""
+        epochs = tuple(TrainedEpoch(**epoch) for epoch in data["epochs"])
+        return cls(epochs, data["loss_sum"], data["records"], data.get("seconds", 0.0))
+
+
+NO_LOSSES = TrainingLosses()
+
+
+class DamagedCheckpointError(Exception):
+    """A file of a checkpoint is missing, truncated or altered; the message names it and says how.
+
+    Unlike a checkpoint that does not fit the run, it is no fault of whoever started the run: the
+    checkpoint before it may do.
+    """
+
+
+@contextlib.contextmanager
+def explain_failures(what: str, mend: str = "") -> Iterator[None]:
+    """Makes errors of the storage a `RunError` that says what they prevented.
+
+    TensorFlow's are those of the ps, too; that of a lost ps stays what it is.
+
+    Args:
+        mend: What a person can do about it, or needs to know; empty where the same command goes on
+            once the storage answers.
+    """
+    try:
+        yield
+    except StorageError as error:  # it says itself that the run can go on
+        raise RunError(f"{what}: {error}" + (f"; {mend}" if mend else "")) from None
+    except FileNotFoundError as error:
+        raise RunError(
+            f"{what}: {error.filename} is gone; another chief may have begun; {mend or _GO_ON}"
+        ) from None
+    except tf.errors.OpError as error:
+        if lost_ps_behind(error):
+            raise
+        raise RunError(f"{what} ({first_line(error)}); {mend or _GO_ON}") from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +121,6 @@ class CheckpointFile:
     them. So a checksum of the small index is enough for all: none of the values is read twice.
 
     Attributes:
-        name: Its name in the checkpoint's directory.
         size: Bytes.
         crc32c: Checksum of the index; None for files of values.
     """
@@ -39,11 +131,7 @@ class CheckpointFile:
 
     @classmethod
     def all_in(cls, directory: str) -> tuple["CheckpointFile", ...]:
-        """The files of a checkpoint that was just written.
-
-        Raises:
-            StorageError: If they cannot be read, or one of them is not there.
-        """
+        """The files of a checkpoint that was just written."""
         found = [(name, _VALUES.fullmatch(name)) for name in files.names(directory)]
         values = [(name, int(match[1])) for name, match in found if match]
         names = [_INDEX, *(name for name, _ in values)]
@@ -65,12 +153,7 @@ class CheckpointFile:
             raise explain(error, "read", path) from None
 
     def check(self, directory: str) -> None:
-        """Holds what is on disk against the description, without reading values.
-
-        Raises:
-            DamagedCheckpointError: If it differs.
-            StorageError: If the storage does not answer.
-        """
+        """Holds what is on disk against the description, without reading values."""
         path = posixpath.join(directory, self.name)
         try:
             size = files.size(path)
@@ -85,12 +168,7 @@ class CheckpointFile:
 
 @dataclasses.dataclass(frozen=True)
 class Base:
-    """A full checkpoint that increments build on.
-
-    Attributes:
-        name: Its directory's name.
-        saved_at: When it was committed, which tells it from another of the same name.
-    """
+    """A full checkpoint that increments build on."""
 
     name: str
     saved_at: float
@@ -106,10 +184,7 @@ class RowRun:
     """Rows of a group of tables of which an increment holds some.
 
     Attributes:
-        tensor: Name of the group's tensor.
-        first: First row, in the group's logical order.
         end: The row after the last.
-        touched: How many of them the increment holds.
     """
 
     tensor: str
@@ -123,7 +198,6 @@ class Increment:
     """The part of a checkpoint in which it differs from a full one.
 
     Attributes:
-        base: The last full checkpoint, which holds all other rows.
         tensors: Names of the groups of which only rows touched since then are held.
         runs: Where those rows are: for each group in the order of its rows. None for groups of
             tables without vocabularies, whose rows are found by the hashes of their keys.
@@ -164,14 +238,7 @@ def values_name(tensor: str) -> str:
 
 
 def slice_specs(touched: int, width: int, first: int, count: int) -> tuple[str, str]:
-    """A run of the two tensors as `tf.raw_ops.SaveV2` and `RestoreV2` want it.
-
-    Args:
-        touched: Rows of both tensors.
-        width: Values of a row, slots included.
-        first: The run's first row.
-        count: Its number of rows.
-    """
+    """A run of the two tensors as `tf.raw_ops.SaveV2` and `RestoreV2` want it."""
     return f"{touched} {first},{count}", f"{touched} {width} {first},{count}:-"
 
 
@@ -180,9 +247,6 @@ class Checkpoint:
     """What a commit marker says.
 
     Attributes:
-        path: The checkpoint's directory.
-        steps: Updates of the parameters that it holds.
-        queue: State of the lease queue that belongs to them.
         datasets: Identities of the training data that the lease state speaks of: of the first
             epoch's, the second's and so on; later epochs begin at its front again.
         signature: What must be equal for the parameters to fit.
@@ -190,8 +254,6 @@ class Checkpoint:
             in checkpoints that were saved before it was kept.
         increment: Where rows that it does not hold are; None for a full checkpoint.
         saved_at: When it was committed, seconds since 1970.
-        files: The files that hold the parameters.
-        losses: Those of the training up to it.
         learning_rates: Those that the chief has set, as `LearningRates.changes` gives them; none
             where it may not.
         numberings: The `summary` of each `Numbering` of the model, by its layer's path; empty in
@@ -237,15 +299,8 @@ class Draft:
     """A state of the parameters and the leases that belongs together, not written yet.
 
     Attributes:
-        steps: Updates of the parameters.
-        queue: State of the lease queue.
-        datasets: As in a checkpoint.
         signature: What must be equal for the parameters to fit.
-        optimizers: As those of a checkpoint.
         increment: What to write of the tables; None for all of everything.
-        losses: Those of the training up to it.
-        learning_rates: As in a checkpoint.
-        numberings: As in a checkpoint.
         keyed: What to write of tables without vocabularies; None where there are none.
     """
 

@@ -11,41 +11,40 @@ import posixpath
 import uuid
 from typing import Any
 
-from tfps.checkpoint.checkpoint import Checkpoint, CheckpointFile, Increment
-from tfps.checkpoint.failures import DamagedCheckpointError
-from tfps.checkpoint.training_losses import NO_LOSSES, TrainingLosses
+from tfps.checkpoint.checkpoint import (
+    NO_LOSSES,
+    Checkpoint,
+    CheckpointFile,
+    DamagedCheckpointError,
+    Increment,
+    TrainingLosses,
+)
 from tfps.errors import UserError
-from tfps.leases.queue_state import QueueState
+from tfps.leases.queue import QueueState
 from tfps.storage import checksum, files
 from tfps.storage.failures import StorageError
 from tfps.storage.paths import is_file_name
 
-NAME = "commit.json"
-_PREPARED = f"{NAME}."
 FORMAT = 6
-_FORMATS = (5, FORMAT)  # that are read: before 6 all epochs trained one dataset
+
 _FORMATS_WITHOUT_CHECKSUM = (1, 2, 3)
+
 _CHECKSUM = "crc32c"
+
+NAME = "commit.json"
+
+_PREPARED = f"{NAME}."
+
+_FORMATS = (5, FORMAT)  # that are read: before 6 all epochs trained one dataset
 
 
 def is_in(directory: str) -> bool:
-    """Whether a directory has one, whatever its state.
-
-    Raises:
-        StorageError: If the storage does not say.
-    """
+    """Whether a directory has one, whatever its state."""
     return files.exists(posixpath.join(directory, NAME))
 
 
 def prepare(checkpoint: Checkpoint) -> str:
-    """Writes all that `commit` needs; the directory is no checkpoint yet.
-
-    Returns:
-        The path of the prepared file, which no other chief's has.
-
-    Raises:
-        StorageError: If it cannot be written.
-    """
+    """Writes all that `commit` needs; the directory is no checkpoint yet."""
     fields = {
         "format": FORMAT,
         "saved_at": checkpoint.saved_at,
@@ -67,15 +66,7 @@ def prepare(checkpoint: Checkpoint) -> str:
 
 
 def commit(prepared: str) -> None:
-    """Makes a checkpoint exist, in one piece.
-
-    Args:
-        prepared: What `prepare` returned.
-
-    Raises:
-        FileNotFoundError: If another chief has deleted what was prepared.
-        StorageError: If it cannot be renamed, or its name not be brought to the disk.
-    """
+    """Makes a checkpoint exist, in one piece."""
     directory = posixpath.dirname(prepared)
     files.rename(prepared, posixpath.join(directory, NAME))
     files.sync([directory])
@@ -86,9 +77,6 @@ def forbid(directory: str) -> bool:
 
     Returns:
         Whether the directory has no marker. It was committed otherwise, at the last moment perhaps.
-
-    Raises:
-        StorageError: If the storage does not say, or contradicts itself.
     """
     for name in files.names(directory):
         if name.startswith(_PREPARED):
@@ -105,14 +93,7 @@ def forbid(directory: str) -> bool:
 
 
 def read(directory: str) -> Checkpoint:
-    """The checkpoint of a directory.
-
-    Raises:
-        DamagedCheckpointError: If the marker is not what was written.
-        UserError: If another version of tfps wrote it.
-        FileNotFoundError: If there is none.
-        StorageError: If the storage does not answer.
-    """
+    """The checkpoint of a directory."""
     marker = posixpath.join(directory, NAME)
     content = files.read(marker)
     try:
@@ -160,11 +141,7 @@ def _refuse_paths(fields: dict[str, Any]) -> None:
 
 
 def remove(directory: str) -> None:
-    """Makes a directory no checkpoint any more, also after a power cut.
-
-    Raises:
-        StorageError: If it cannot be deleted.
-    """
+    """Makes a directory no checkpoint any more, also after a power cut."""
     files.remove(posixpath.join(directory, NAME))
     files.sync([directory])
 

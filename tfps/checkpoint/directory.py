@@ -1,15 +1,18 @@
 """The checkpoints of a job: which there are, which are damaged, and which were never finished."""
 
+import dataclasses
 import itertools
 import logging
 import posixpath
 import re
+from collections.abc import Mapping
 
 from tfps.checkpoint import commit_marker
-from tfps.checkpoint.checkpoint import Checkpoint
-from tfps.checkpoint.failures import DamagedCheckpointError, explain_failures
+from tfps.checkpoint.checkpoint import Checkpoint, DamagedCheckpointError, explain_failures
 from tfps.errors import RunError, UserError
+from tfps.evaluation.history import BestMetric, Evaluations
 from tfps.storage import files
+from tfps.storage.failures import explain
 from tfps.storage.paths import is_cloud
 
 _NAME = re.compile(r"\d{12}-\d{6}(-\d{12})?")
@@ -23,9 +26,6 @@ class CheckpointDirectory:
     A directory holds `parameters.*`, a TensorFlow checkpoint of logical tensors in slices, and
     `commit.json`, written last. Without `commit.json` it is not a checkpoint, whatever it holds.
     One that was found damaged is kept under a name that ends in `.damaged-1` or so.
-
-    Attributes:
-        path: Where it is.
     """
 
     def __init__(self, job_dir: str):
@@ -41,30 +41,16 @@ class CheckpointDirectory:
 
     @classmethod
     def committed_at(cls, path: str) -> list[str]:
-        """Paths of the committed checkpoints that are named, oldest first.
-
-        Args:
-            path: A job's directory, for all of the job, or a checkpoint's own.
-        """
+        """Paths of the committed checkpoints that are named, oldest first."""
         return [path] if commit_marker.is_in(path) else cls(path).committed()
 
     def latest(self) -> Checkpoint | None:
-        """The newest committed checkpoint, None if there is none.
-
-        Raises:
-            DamagedCheckpointError: If its commit marker is damaged.
-            UserError: If another version of tfps wrote it.
-        """
+        """The newest committed checkpoint, None if there is none."""
         committed = self.committed()
         return commit_marker.read(committed[-1]) if committed else None
 
     def find(self, name: str) -> Checkpoint | None:
-        """The committed checkpoint of that name; None if it is not there, or not any more.
-
-        Raises:
-            RunError: If its commit marker is damaged.
-            UserError: If another version of tfps wrote it.
-        """
+        """The committed checkpoint of that name; None if it is not there, or not any more."""
         path = posixpath.join(self.path, name)
         try:
             return commit_marker.read(path)
@@ -78,11 +64,7 @@ class CheckpointDirectory:
         return self._directories(_ASIDE)
 
     def set_aside(self, path: str) -> None:
-        """Keeps a damaged checkpoint under a name by which it is not taken for a checkpoint.
-
-        Raises:
-            RunError: If it cannot be renamed.
-        """
+        """Keeps a damaged checkpoint under a name by which it is not taken for a checkpoint."""
         names = (f"{path}.damaged-{number}" for number in itertools.count(1))
         target = next(name for name in names if not files.exists(name))
         _log.warning("keeping the damaged checkpoint %s as %s", path, target)
@@ -90,11 +72,7 @@ class CheckpointDirectory:
             _move(path, target)
 
     def delete(self, path: str) -> None:
-        """Deletes a committed checkpoint.
-
-        Raises:
-            StorageError: If it cannot be deleted.
-        """
+        """Deletes a committed checkpoint."""
         # The marker first: a half-deleted directory must not look like a checkpoint.
         commit_marker.remove(path)
         files.remove_tree(path)
@@ -104,9 +82,6 @@ class CheckpointDirectory:
 
         Returns:
             Whether it was none.
-
-        Raises:
-            StorageError: If the storage does not say whether it is committed.
         """
         if not commit_marker.forbid(path):
             return False
@@ -118,9 +93,6 @@ class CheckpointDirectory:
         """Deletes what saves that were cut off left behind, of this job's earlier chiefs.
 
         None of them can commit anything once this returns. What may be committed is not deleted.
-
-        Raises:
-            StorageError: If the storage does not say what is committed.
         """
         for path in self._directories(_NAME):
             self.delete_unless_committed(path)
@@ -135,11 +107,7 @@ class CheckpointDirectory:
 
 
 def no_checkpoint(where: str) -> UserError:
-    """The error of a path at which there is none.
-
-    Args:
-        where: The path, or what named it.
-    """
+    """The error of a path at which there is none."""
     return UserError(
         f"{where} holds no checkpoint; name a job's directory, or one in its checkpoints/ that has "
         "a commit.json"
@@ -156,3 +124,91 @@ def _move(path: str, target: str) -> None:
     for name in files.names(path):
         files.rename(posixpath.join(path, name), posixpath.join(target, name))
     files.remove_tree(path)
+
+
+@dataclasses.dataclass(frozen=True)
+class Retention:
+    """The rule by which old checkpoints are deleted.
+
+    Attributes:
+        last: So many of the newest stay; if more than one, also the newest that does not need the
+            same full checkpoint as they do, so that one damaged file does not spoil all.
+        hours: The first stays for good, and after it one whenever so many hours have passed; 0 for
+            none.
+        best: The one with the best evaluation by this metric stays; None for none.
+    """
+
+    last: int
+    hours: float = 0.0
+    best: BestMetric | None = None
+
+    def stay(
+        self,
+        saved_at: Mapping[str, float],
+        metrics: Mapping[str, Mapping[str, float]],
+        bases: Mapping[str, str],
+    ) -> set[str]:
+        """The checkpoints that stay; applied again and again, it never misses one it kept before.
+
+        What one that stays needs stays too.
+
+        Args:
+            saved_at: For every checkpoint, oldest first, when it was saved, in seconds.
+            bases: For every checkpoint, the full one that it needs; itself if it is one.
+        """
+        names = list(saved_at)
+        found = set(names[-self.last :])
+        if self.last > 1:
+            found.update([name for name in names if bases[name] != bases[names[-1]]][-1:])
+        if self.hours:
+            last = None
+            for name, time in saved_at.items():
+                if last is None or time >= last + 3600.0 * self.hours:
+                    found.add(name)
+                    last = time
+        best = self.best.best(list(metrics.values())) if self.best else None
+        if best is not None:
+            found.add(list(metrics)[best])
+        return found | {bases[name] for name in found}
+
+
+class OldCheckpoints:
+    """Deletes the checkpoints of a job that need not stay."""
+
+    def __init__(
+        self, directory: CheckpointDirectory, retention: Retention, evaluations: Evaluations
+    ):
+        self._directory = directory
+        self._retention = retention
+        self._evaluations = evaluations
+        self._known: dict[str, Checkpoint] = {}  # by path
+
+    def delete(self) -> None:
+        """Deletes those that do not stay by what is known now."""
+        found = self._readable()
+        parent = self._directory.path
+        saved_at = {path: checkpoint.saved_at for path, checkpoint in found.items()}
+        bases = {path: posixpath.join(parent, x.base.name) for path, x in found.items()}
+        evaluated = {
+            posixpath.join(parent, each.checkpoint): each.metrics
+            for each in self._evaluations.all()
+        }
+        metrics = {path: evaluated[path] for path in found if path in evaluated}
+        stay = self._retention.stay(saved_at, metrics, bases)
+        # The newest first: there is never an increment whose base is gone.
+        for path in reversed([path for path in found if path not in stay]):
+            self._directory.delete(path)
+            del self._known[path]
+
+    def _readable(self) -> dict[str, Checkpoint]:
+        """Committed checkpoints whose markers are whole, oldest first; each is read once."""
+        found: dict[str, Checkpoint] = {}
+        for path in self._directory.committed():
+            try:
+                found[path] = self._known.get(path) or commit_marker.read(path)
+            except FileNotFoundError as error:  # it was there a moment ago
+                raise explain(error, "read", path) from None
+            except DamagedCheckpointError as damage:
+                _log.warning("checkpoint %s is damaged and is not deleted: %s", path, damage)
+        self._known = dict(found)
+        return found

@@ -4,19 +4,28 @@ import collections
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfps.checkpoint.checkpoint import Base, Checkpoint, Increment, RowRun
 from tfps.checkpoint.keyed_snapshot import HASH_BYTES, RECORD_BYTES
-from tfps.checkpoint.trace_now import trace_now
 from tfps.store.group_layout import TRACKED_BYTES
 from tfps.store.keyed.group import KeyedGroup
-from tfps.store.partitioned_variable import CHUNK_BYTES, TensorSlice
-from tfps.store.touched_rows import TouchedCounts, TouchedRows
+from tfps.store.partitioned_variable import CHUNK_BYTES, TensorSlice, TouchedCounts, TouchedRows
 
 _NUMBER_BYTES = 8  # of a touched row's number
+
+
+def trace_now(graph: Callable[..., Any], signature: Sequence[tf.TensorSpec] = ()) -> Any:
+    """A function as a graph, made now.
+
+    TensorFlow tells every task of a new graph and waits for each: in the middle of a run that would
+    let one worker that hangs stop the chief. An operation that is called by itself is such a graph,
+    too, when it is called for the first time.
+    """
+    return tf.function(graph, list(signature), autograph=False).get_concrete_function()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +33,6 @@ class _KeyedSize:
     """How large a group of tables without vocabularies is in a checkpoint.
 
     Attributes:
-        name: Of the group.
         full: Bytes of all rows.
         changed: Bytes of what an increment holds: the hashes of all keys, and the rows that changed
             since its base.
@@ -52,16 +60,14 @@ class Increments:
     than that one. Of tables without vocabularies each row says itself when it was changed last.
 
     Attributes:
-        touched_rows: How many rows of each table, of those where that is kept, were touched by
-            the last save since the last full checkpoint before it.
+        touched_rows: How many rows of each table, of those where that is kept, were touched by the
+            last save since the last full checkpoint before it.
     """
 
     def __init__(self, slices: Sequence[TensorSlice], keyed: Sequence[KeyedGroup], largest: float):
         """Makes its graphs.
 
         Args:
-            slices: Of the store.
-            keyed: Its groups of tables without vocabularies.
             largest: The part of a full checkpoint's bytes above which no increment is worth it.
         """
         self._tracked = [slice_ for slice_ in slices if slice_.touched]
@@ -175,3 +181,45 @@ def _runs(slice_: TensorSlice, counts: np.ndarray) -> Iterable[RowRun]:
             yield RowRun(slice_.name, first, bound, touched)
             first, touched = bound, 0
         touched += count
+
+
+class Snapshot:
+    """A second variable for every slice, on the same ps, which holds nothing between two saves.
+
+    To take it takes no time: the two variables share memory until one is written to, which then
+    gets new memory. So the first update after it costs a copy, on its ps.
+
+    Attributes:
+        slices: The second variables.
+    """
+
+    def __init__(self, slices: Sequence[TensorSlice]):
+        self._sources = slices
+        self.slices = [dataclasses.replace(slice_, variable=_empty(slice_)) for slice_ in slices]
+        self._take = trace_now(self._assign_sources)
+        self._clear = trace_now(self._assign_nothing)
+
+    def take(self) -> None:
+        """Takes what the store holds now, while no worker is changing it."""
+        self._take()
+
+    def clear(self) -> None:
+        """Lets go of it, so that its memory is free for the next."""
+        self._clear()
+
+    def _assign_sources(self) -> None:
+        for source, slice_ in zip(self._sources, self.slices, strict=True):
+            with tf.device(slice_.device):
+                slice_.variable.assign(source.read(), read_value=False)
+
+    def _assign_nothing(self) -> None:
+        for slice_ in self.slices:
+            with tf.device(slice_.device):
+                nothing = tf.zeros([0], slice_.variable.dtype)
+                slice_.variable.assign(nothing, read_value=False)
+
+
+def _empty(slice_: TensorSlice) -> tf.Variable:
+    with tf.device(slice_.device):
+        nothing = tf.zeros([0], slice_.variable.dtype)
+        return tf.Variable(nothing, trainable=False, shape=tf.TensorShape(None))

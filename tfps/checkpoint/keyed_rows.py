@@ -1,7 +1,9 @@
 """Reads the rows of tables without vocabularies from a checkpoint, for any number of ps."""
 
 import concurrent.futures
+import contextlib
 import dataclasses
+import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -10,20 +12,103 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfps.checkpoint.checkpoint import Checkpoint
-from tfps.checkpoint.failures import DamagedCheckpointError
-from tfps.checkpoint.keyed_snapshot import changed_name
-from tfps.checkpoint.sorted_rows import SortedRows
+from tfps.checkpoint.checkpoint import PREFIX, Checkpoint, DamagedCheckpointError
+from tfps.checkpoint.keyed_snapshot import changed_name, rows_per_chunk, slice_specs, tensor_names
+from tfps.checkpoint.reader import explained, of_base
 from tfps.errors import UserError
 from tfps.experiment.task import Table
 from tfps.layers.key_options import KeyOptions
 from tfps.store.keyed.group import KeyedGroup
-from tfps.store.keyed.layout import KeyedLayout
 from tfps.store.keyed.part import SavedKeys
+from tfps.store.keyed_layout import KeyedLayout
 from tfps.store.stored_row import StoredRow
 
 _CHIEF = "/device:CPU:0"
+# Hashes that a search reads at once. Hashes are evenly spread, so that of up to 10^9 the first look
+# is where the one is that is looked for.
+_WINDOW = 1 << 16
 _GROUP = re.compile(r"keys_dim\d+(?:_(\d+))?")
+
+
+class SortedRows:
+    """Rows of a group, or its hashes alone, as one checkpoint's files hold them."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        row: StoredRow,
+        name: str,
+        is_of_base: bool = False,
+    ):
+        self._base = checkpoint.base.name if is_of_base and checkpoint.increment else None
+        directory = checkpoint.base_path if is_of_base else checkpoint.path
+        self._prefix = posixpath.join(directory, PREFIX)
+        self._names = tensor_names(name)
+        self._row = row
+        self._dtypes = tf.int64, tf.int32, tf.as_dtype(row.dtype)
+        self._stride = rows_per_chunk(row)
+        with self._explained(_CHIEF):
+            shapes = tf.train.load_checkpoint(self._prefix).get_variable_to_shape_map()
+        # Of no rows nothing is written.
+        self.total = int(shapes.get(self._names[0], [0])[0])
+
+    def runs(self, first: int, end: int) -> list[tuple[int, int]]:
+        """First row and number of rows of each run in which rows are read.
+
+        Args:
+            end: The one after the last.
+        """
+        starts = range(first, end, self._stride)
+        return [(start, min(self._stride, end - start)) for start in starts]
+
+    def read(self, device: str, first: int, count: int) -> SavedKeys:
+        """Reads a run of rows."""
+        return SavedKeys(*self._read(device, first, count, len(self._names)))
+
+    def read_hashes(self, device: str, first: int, count: int) -> tf.Tensor:
+        """Reads the hashes of a run of rows, `[count]` int64."""
+        [hashes] = self._read(device, first, count, 1)
+        return hashes
+
+    def find(self, value: int, *, is_after: bool = False) -> int:
+        """The number of the first row whose hash is not below another.
+
+        Args:
+            value: The other, as int64.
+            is_after: Whether its hash must be above the other.
+        """
+        first, end = 0, self.total
+        guess = (value + (1 << 63)) * self.total >> 64
+        while first < end:
+            count = min(_WINDOW, end - first)
+            begin = min(max(first, guess - count // 2), end - count)
+            hashes = np.asarray(self.read_hashes(_CHIEF, begin, count).numpy())
+            place = int(np.searchsorted(hashes, value, "right" if is_after else "left"))
+            if 0 < place < count:
+                return begin + place
+            first, end = (first, begin) if place == 0 else (begin + count, end)
+            guess = (first + end) // 2
+        return first
+
+    def _read(self, device: str, first: int, count: int, fields: int) -> list[tf.Tensor]:
+        """Reads a run of the first few tensors."""
+        with self._explained(device), tf.device(device):
+            return list(
+                tf.raw_ops.RestoreV2(
+                    prefix=self._prefix,
+                    tensor_names=self._names[:fields],
+                    shape_and_slices=slice_specs(self._row, self.total, first, count)[:fields],
+                    dtypes=self._dtypes[:fields],
+                )
+            )
+
+    @contextlib.contextmanager
+    def _explained(self, device: str) -> Iterator[None]:
+        try:
+            with explained(device, self._prefix):
+                yield
+        except DamagedCheckpointError as damage:
+            raise (of_base(self._base, damage) if self._base else damage) from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +117,6 @@ class SavedKeyedGroup:
 
     Attributes:
         layout: Its name and tables, of which the number of rows is not known.
-        row: What each row is.
         catches_up: Whether rows make up for updates that they were no part of.
         optimizer: How they do; None where the checkpoint does not say.
     """
@@ -64,16 +148,7 @@ class SavedKeyedGroup:
         return [table.name for table in self.layout.tables]
 
     def read(self, checkpoint: Checkpoint) -> Iterator[SavedKeys]:
-        """Reads all rows in the order of their hashes, a chunk of which is held at a time.
-
-        Args:
-            checkpoint: The one that holds the group, checked before.
-
-        Raises:
-            DamagedCheckpointError: If a file is damaged.
-            UserError: If a file is gone.
-            tf.errors.OpError: If the storage does not answer.
-        """
+        """Reads all rows in the order of their hashes, a chunk of which is held at a time."""
         rows = SavedKeyedRows(checkpoint, self.layout, self.row)
         for first, count in rows.runs(0, rows.total):
             yield rows.read(_CHIEF, first, count)
@@ -84,22 +159,9 @@ class SavedKeyedRows:
 
     An increment holds the hashes of all keys and the rows that changed since its base; the other
     rows are those of the base. Rows of the base whose keys are not among these are lost.
-
-    Attributes:
-        total: How many.
     """
 
     def __init__(self, checkpoint: Checkpoint, layout: KeyedLayout, row: StoredRow):
-        """Looks how many there are.
-
-        Args:
-            checkpoint: The one that holds the group, checked before.
-            layout: The group's, on any number of ps.
-            row: What each is.
-
-        Raises:
-            DamagedCheckpointError: If an index is damaged.
-        """
         name, increment = layout.name, checkpoint.increment
         self._name = name
         self._all = SortedRows(checkpoint, row, name)
@@ -110,14 +172,7 @@ class SavedKeyedRows:
         self.total = self._all.total
 
     def bounds(self, layout: KeyedLayout) -> list[int]:
-        """For each part of a layout the number of its first row, and behind them that of all rows.
-
-        Args:
-            layout: The group's, on any number of ps.
-
-        Raises:
-            DamagedCheckpointError: If a file is damaged.
-        """
+        """For each part of a layout the number of its first row, then that of all rows."""
         firsts = [self._all.find(layout.first_hash(part)) for part in range(1, layout.parts)]
         return [0, *firsts, self.total]
 
@@ -125,23 +180,12 @@ class SavedKeyedRows:
         """First row and number of rows of each run in which rows are read.
 
         Args:
-            first: Number of the first row.
             end: The one after the last.
         """
         return self._all.runs(first, end)
 
     def read(self, device: str, first: int, count: int) -> SavedKeys:
-        """Reads a run of rows.
-
-        Args:
-            device: Where to.
-            first: Number of the first row.
-            count: How many.
-
-        Raises:
-            DamagedCheckpointError: If a file is damaged.
-            UnseenFilesError: If the device does not see the files.
-        """
+        """Reads a run of rows."""
         if self._changed is None or self._base is None:
             return self._all.read(device, first, count)
         hashes = self._all.read_hashes(device, first, count)
@@ -179,18 +223,7 @@ def _read_between(source: SortedRows, device: str, hashes: tf.Tensor) -> Iterato
 
 
 def read(checkpoint: Checkpoint, group: KeyedGroup, devices: Sequence[str]) -> None:
-    """Takes the rows from all keys of a group, and gives them those of a checkpoint.
-
-    Args:
-        checkpoint: One that fits, checked before.
-        group: Of the store.
-        devices: One per ps.
-
-    Raises:
-        DamagedCheckpointError: If a file is damaged; the group has some of the rows.
-        UserError: If a ps does not see the files, or has no room for so many rows.
-        tf.errors.OpError: If the storage does not answer, or a ps is lost.
-    """
+    """Takes the rows from all keys of a group, and gives them those of a checkpoint."""
     saved = SavedKeyedRows(checkpoint, group.layout, group.row)
     bounds = saved.bounds(group.layout)
     room = group.layout.capacity - len(group.layout.tables)

@@ -2,22 +2,54 @@
 
 import concurrent.futures
 import itertools
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfps.checkpoint.pace import Pace
 from tfps.store.keyed.group import KeyedGroup
 from tfps.store.keyed.part import SavedKeys
 from tfps.store.parameter_store import ParameterStore
-from tfps.store.partitioned_variable import CHUNK_BYTES
-from tfps.store.save_now import save_now
+from tfps.store.partitioned_variable import CHUNK_BYTES, save_now
 from tfps.store.stored_row import StoredRow
 
+_RESTS = 2.0  # times as long as a turn of writing took
 HASH_BYTES = 8
 RECORD_BYTES = HASH_BYTES + 3 * 4  # of a row, its values left out
+
+
+class Pace:
+    """Rests between the turns of a save, so that training beside it has most of every core.
+
+    A save takes what it takes of cores and disk: spread over three times as long it takes a third
+    of it at any moment.
+    """
+
+    def __init__(self, spread_seconds: float):
+        """Does nothing yet.
+
+        Args:
+            spread_seconds: How long after its begin a save rests no more; 0 never to rest.
+        """
+        self._spread_seconds = spread_seconds
+        self._is_waited_for = threading.Event()
+        self._end = 0.0
+
+    def begin(self) -> None:
+        """A save begins, for which nobody waits yet."""
+        self._is_waited_for.clear()
+        self._end = time.monotonic() + self._spread_seconds
+
+    def hurry(self) -> None:
+        """Somebody waits for the save: a rest that is under way ends, and there are no more."""
+        self._is_waited_for.set()
+
+    def rest(self, worked_seconds: float) -> None:
+        """Rests after a turn."""
+        left = self._end - time.monotonic()
+        self._is_waited_for.wait(max(0.0, min(_RESTS * worked_seconds, left)))
 
 
 def tensor_names(group: str) -> list[str]:
@@ -35,44 +67,24 @@ def changed_name(group: str) -> str:
     """Begins the names of the tensors that hold those rows of a group that an increment holds.
 
     Beside them it holds the hashes of all keys, under the name that they have in a full checkpoint.
-
-    Args:
-        group: Its name.
     """
     return f"{group}/changed"
 
 
 def slice_specs(row: StoredRow, total: int, first: int, count: int) -> list[str]:
-    """A run of rows of these tensors as `tf.raw_ops.SaveV2` and `RestoreV2` want it.
-
-    Args:
-        row: What each is.
-        total: Rows of all ps.
-        first: The run's first row.
-        count: Its number of rows.
-    """
+    """A run of rows of these tensors as `tf.raw_ops.SaveV2` and `RestoreV2` want it."""
     run = f"{first},{count}"
     lines = f"{total} {row.lines} {row.width} {run}:-:-"
     return [f"{total} {run}", f"{total} 3 {run}:-", lines]
 
 
 def rows_per_chunk(row: StoredRow) -> int:
-    """How many rows are written and read at once.
-
-    Args:
-        row: What each is.
-    """
+    """How many rows are written and read at once."""
     return max(1, CHUNK_BYTES // (row.bytes + RECORD_BYTES))
 
 
 class _Written(NamedTuple):
-    """Tensors whose rows belong together.
-
-    Attributes:
-        group: The group that they are of.
-        names: Their names, the first ones of `tensor_names`.
-        parts: Of each ps, its run of each tensor.
-    """
+    """Tensors whose rows belong together."""
 
     group: KeyedGroup
     names: list[str]
@@ -87,7 +99,6 @@ class KeyedSnapshot:
     """
 
     def __init__(self, store: ParameterStore, written: Sequence[_Written]):
-        """Made by `of`."""
         self._store = store
         self._written = written
 
@@ -96,7 +107,6 @@ class KeyedSnapshot:
         """What a store holds now; None where no table is without a vocabulary.
 
         Args:
-            store: The parameters.
             since: Names of groups of which only the rows are held that changed after so many
                 updates, and the hashes of all keys: one that is not among them has lost its row.
         """
@@ -119,18 +129,7 @@ class KeyedSnapshot:
         return cls(store, written)
 
     def write(self, prefix: str, pace: Pace) -> list[str]:
-        """Writes it, each ps its own rows at the same time.
-
-        Args:
-            prefix: Of the checkpoint's files.
-            pace: Told of each chunk of a group that a ps has written, but the last.
-
-        Returns:
-            Prefixes of what was written, to be merged.
-
-        Raises:
-            tf.errors.OpError: If a ps cannot write, or is lost.
-        """
+        """Writes it, each ps its own rows at the same time."""
         parts = range(len(self._store.devices))
         with concurrent.futures.ThreadPoolExecutor(len(parts), "save") as pool:
             written = pool.map(lambda part: self._write_part(prefix, part, pace), parts)

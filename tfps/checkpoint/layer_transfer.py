@@ -1,24 +1,187 @@
 """Gives layers of a new job's parameters the values of another job's checkpoint."""
 
+import dataclasses
+import fnmatch
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.checkpoint.keyed_rows import SavedKeyedGroup
-from tfps.checkpoint.layer_selection import LayerSelection
 from tfps.checkpoint.saved_values import SavedGroup, read_variables
-from tfps.checkpoint.table_growth import grown_tables, log_new_rows
 from tfps.errors import UserError
 from tfps.optimizers.rules import rule_of
 from tfps.optimizers.update_rule import UpdateRule
-from tfps.store.keyed.hashing import keys_of_array
-from tfps.store.last_updates import missed_since
+from tfps.store.current_rows import missed_since
+from tfps.store.keyed_layout import keys_of_array
 from tfps.store.parameter_store import ParameterStore
+from tfps.store.table_group import TableGroup
 
 _log = logging.getLogger(__name__)
+_NAMED_LAYERS = 10
+
+
+def has_grown(there: tuple[int | None, ...], here: tuple[int | None, ...]) -> bool:
+    """Whether a table only has more rows than before: the ids that there were keep theirs.
+
+    Args:
+        here: The same now; no number of a table without a vocabulary.
+    """
+    (old, *old_dim), (new, *new_dim) = there, here
+    return old is not None and new is not None and old < new and old_dim == new_dim
+
+
+def grown_tables(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """The number of rows before and now of each table that has more of them."""
+    there, here = theirs.get("tables", {}), ours.get("tables", {})
+    return {
+        name: (there[name][0], shape[0])
+        for name, shape in here.items()
+        if name in there and has_grown(there[name], shape)
+    }
+
+
+def log_new_rows(grown: Mapping[str, tuple[int, int]]) -> None:
+    """Says how many rows of each table that has grown are taken, and how many are new."""
+    for name, (old, new) in grown.items():
+        _log.info("table %s: %s rows taken, %s new ones drawn", name, f"{old:,}", f"{new - old:,}")
+
+
+def read_grown(checkpoint: Checkpoint, store: ParameterStore, grown: Collection[str]) -> set[str]:
+    """Gives the rows of a checkpoint, with their slots, to all groups that have a grown table.
+
+    New rows stay as they were drawn. They go through this process, a chunk at a time: where a row
+    of such a group lies on the ps has changed.
+    """
+    read: set[str] = set()
+    for saved in SavedGroup.all_in(checkpoint):
+        if set(saved.tables).isdisjoint(grown):
+            continue
+        [group] = [each for each in store.groups if each.layout.name == saved.name]
+        assert isinstance(group, TableGroup)
+        group.set_last_updates(tf.constant(checkpoint.steps, tf.int64))
+        for rows in saved.read(checkpoint, saved.tables):
+            table = saved.tables.index(rows.table)
+            group.set_rows(table, rows.ids, rows.lines, rows.last_updates)
+        read |= {slice_.name for slice_ in group.slices()}
+    return read
+
+
+class _Parameter(NamedTuple):
+    """A variable or a table of a model; of one without a vocabulary, the first size is None."""
+
+    is_table: bool
+    shape: tuple[int | None, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerSelection:
+    """What a run takes from a checkpoint of another model, by the paths of variables and tables."""
+
+    variables: tuple[str, ...]
+    tables: tuple[str, ...]
+    new: tuple[str, ...]
+    left: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        patterns: Sequence[str],
+        theirs: Mapping[str, Any],
+        ours: Mapping[str, Any],
+        checkpoint: str,
+    ) -> "LayerSelection":
+        """Selects layers that both models have.
+
+        Args:
+            patterns: Each a layer's name, its path, or a pattern of one of them, such as `block_*`.
+                What lies within a layer that matches is taken, too.
+        """
+        there, here = _parameters(theirs), _parameters(ours)
+        both = [path for path in here if path in there]
+        taken = set()
+        for pattern in patterns:
+            matched = {path for path in both if _matches(path, pattern)}
+            if not matched:
+                raise UserError(
+                    f"--train.init_layers={pattern} matches no layer that this model and "
+                    f"{checkpoint} both have: {_common(both, here, there)}"
+                )
+            taken |= matched
+        for path in sorted(taken):
+            _refuse_other(path, there[path], here[path], checkpoint)
+        return cls(
+            tuple(path for path in both if path in taken and not here[path].is_table),
+            tuple(path for path in both if path in taken and here[path].is_table),
+            tuple(path for path in here if path not in taken),
+            tuple(path for path in there if path not in taken),
+        )
+
+
+def _parameters(signature: Mapping[str, Any]) -> dict[str, _Parameter]:
+    """The dense parameters, the state and the tables of a signature, by path."""
+    return {
+        path: _Parameter(part == "tables", tuple(shape))
+        for part in ("dense", "state", "tables")
+        for path, shape in signature[part].items()
+    }
+
+
+def _matches(path: str, pattern: str) -> bool:
+    """Whether a variable lies in a layer whose name, or path, a pattern matches."""
+    layers = _layers(path)
+    paths = ["/".join(layers[: depth + 1]) for depth in range(len(layers))]
+    return any(fnmatch.fnmatchcase(name, pattern) for name in (*layers, *paths))
+
+
+def _layers(path: str) -> list[str]:
+    """Names of the layers that a variable lies in, the outermost first."""
+    *layers, variable = path.split("/")
+    return layers or [variable]
+
+
+def _refuse_other(path: str, there: _Parameter, here: _Parameter, checkpoint: str) -> None:
+    if there.is_table != here.is_table:
+        kinds = {True: "a table", False: "a dense parameter"}
+        raise UserError(
+            f"--train.init_layers: {path} is {kinds[there.is_table]} in {checkpoint} and "
+            f"{kinds[here.is_table]} here; give both jobs the same train.dense_table_bytes, or "
+            "name other layers"
+        )
+    if here.is_table and (there.shape[0] is None) != (here.shape[0] is None):
+        kinds = {True: "a table without a vocabulary", False: "a table with a row for each id"}
+        raise UserError(
+            f"--train.init_layers: {path} is {kinds[there.shape[0] is None]} in {checkpoint} and "
+            f"{kinds[here.shape[0] is None]} here, so that its rows belong to other ids; name "
+            "other layers, or give it another name"
+        )
+    if there.shape != here.shape and not (here.is_table and has_grown(there.shape, here.shape)):
+        kind = "table" if here.is_table else "variable"
+        theirs, ours = (_shape(each.shape) for each in (there, here))
+        raise UserError(
+            f"--train.init_layers: {kind} {path} is {theirs} in {checkpoint} and {ours} here; name "
+            "only layers of equal shapes (a table may have more rows), or give it another name"
+        )
+
+
+def _shape(shape: tuple[int | None, ...]) -> str:
+    return f"[{', '.join('any' if size is None else str(size) for size in shape)}]"
+
+
+def _common(both: Iterable[str], here: Iterable[str], there: Iterable[str]) -> str:
+    """What both have, or else what either has, in words."""
+    if shared := _named_layers(both):
+        return f"they share {shared}"
+    return f"this one has {_named_layers(here)}, that one {_named_layers(there)}"
+
+
+def _named_layers(paths: Iterable[str]) -> str:
+    layers = list(dict.fromkeys("/".join(_layers(path)) for path in paths))
+    more = len(layers) - _NAMED_LAYERS
+    return ", ".join(layers[:_NAMED_LAYERS]) + (f" and {more} more" if more > 0 else "")
 
 
 def take_layers(checkpoint: Checkpoint, selection: LayerSelection, store: ParameterStore) -> None:
@@ -26,21 +189,11 @@ def take_layers(checkpoint: Checkpoint, selection: LayerSelection, store: Parame
 
     Slots begin as they do in any new job, and so does the number of updates: an optimizer's moving
     averages and their bias correction belong together.
-
-    Args:
-        checkpoint: Which was checked before.
-        selection: What to take.
-        store: On any number of ps.
-
-    Raises:
-        DamagedCheckpointError: If a file is damaged; the store holds parts of it.
-        UserError: If a file is gone, or a table begins with other rows, or has no room for so many.
-        tf.errors.OpError: If the storage does not answer, or a ps is lost.
     """
     for table in store.layout.tables:
         if table.name in selection.tables and table.rows_from:
             raise UserError(
-                f"--init_layers: table {table.name} begins with the rows of "
+                f"--train.init_layers: table {table.name} begins with the rows of "
                 f"{table.rows_from.path}; name other layers, or give it another initializer"
             )
     if selection.variables:
@@ -71,14 +224,7 @@ def _take_keys(
     numbers: Mapping[str, int],
     store: ParameterStore,
 ) -> None:
-    """Gives keys the rows that they have in a checkpoint.
-
-    Args:
-        checkpoint: Which was checked before.
-        saved: A group in it.
-        numbers: The store's numbers of the tables that are taken of it, by their names.
-        store: In which these tables have no keys yet.
-    """
+    """Gives keys the rows that they have in a checkpoint."""
     rule = _rule(saved, list(numbers))
     for run in saved.read(checkpoint):
         hashes, records = run.hashes.numpy(), run.records.numpy()
@@ -122,8 +268,8 @@ def _rule(saved: SavedGroup | SavedKeyedGroup, tables: Sequence[str]) -> UpdateR
         return rule_of(saved.optimizer)
     except UserError as error:
         _log.warning(
-            "--init_layers: rows of %s are taken as their last updates left them, without what the "
-            "other job's optimizer has moved them since: %s",
+            "--train.init_layers: rows of %s are taken as their last updates left them, without "
+            "what the other job's optimizer has moved them since: %s",
             ", ".join(tables),
             error,
         )

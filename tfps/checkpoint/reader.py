@@ -12,12 +12,12 @@ from tfps.checkpoint import commit_marker
 from tfps.checkpoint.checkpoint import (
     PREFIX,
     Checkpoint,
+    DamagedCheckpointError,
     Increment,
     numbers_name,
     slice_specs,
     values_name,
 )
-from tfps.checkpoint.failures import DamagedCheckpointError
 from tfps.cluster.failures import first_line
 from tfps.errors import UserError
 from tfps.store.partitioned_variable import TensorSlice
@@ -33,12 +33,7 @@ class UnseenFilesError(UserError):
 
 
 def check(checkpoint: Checkpoint) -> None:
-    """Holds the files that a checkpoint needs against the markers, without reading values.
-
-    Raises:
-        DamagedCheckpointError: If one differs, also one of its base.
-        StorageError: If the storage does not answer.
-    """
+    """Holds the files that a checkpoint needs against the markers, without reading values."""
     for file in checkpoint.files:
         file.check(checkpoint.path)
     if base := _base(checkpoint):
@@ -50,13 +45,7 @@ def check(checkpoint: Checkpoint) -> None:
 
 
 def read(checkpoint: Checkpoint, slices: Sequence[TensorSlice]) -> None:
-    """Overwrites all slices with what a checkpoint holds, which was checked before.
-
-    Raises:
-        DamagedCheckpointError: If a file that it needs is damaged; the slices hold parts of it.
-        UnseenFilesError: If a ps does not see the files.
-        tf.errors.OpError: If the storage does not answer, or a ps is lost.
-    """
+    """Overwrites all slices with what a checkpoint holds, which was checked before."""
     increment = checkpoint.increment
     if increment is None:
         _read_slices(slices, checkpoint.path)
@@ -90,38 +79,17 @@ def _base(checkpoint: Checkpoint) -> Checkpoint | None:
 
 
 def of_base(name: str, damage: DamagedCheckpointError) -> DamagedCheckpointError:
-    """What damage of the base of an increment is for the increment.
-
-    Args:
-        name: Of the base's directory.
-        damage: Of the base.
-    """
+    """What damage of the base of an increment is for the increment."""
     return DamagedCheckpointError(f"its base {name} is damaged: {damage}")
 
 
 def _read_slices(slices: Sequence[TensorSlice], directory: str) -> None:
-    """Overwrites all slices: every ps at the same time, some chunks of it at a time.
-
-    Raises:
-        DamagedCheckpointError: If TensorFlow finds that a file is not what was written. No ps is
-            reading any more.
-        UnseenFilesError: If a ps does not see the files.
-        tf.errors.OpError: If the storage does not answer, or a ps is lost.
-    """
+    """Overwrites all slices: every ps at the same time, some chunks of it at a time."""
     _on_every_ps(slices, directory, _read_chunks)
 
 
 def _read_touched_rows(slices: Sequence[TensorSlice], directory: str, increment: Increment) -> None:
-    """Overwrites the rows that an increment holds, and marks them as touched.
-
-    Args:
-        slices: Of the groups that it holds rows of.
-        directory: Where it is.
-        increment: Says where they are.
-
-    Raises:
-        DamagedCheckpointError, UnseenFilesError, tf.errors.OpError: As `_read_slices`.
-    """
+    """Overwrites the rows that an increment holds, and marks them as touched."""
 
     def read(mine: Sequence[TensorSlice], prefix: str) -> None:
         for slice_ in mine:
@@ -158,16 +126,7 @@ def _read_on(device: str, slices: Sequence[TensorSlice], prefix: str, read: _Rea
 
 @contextlib.contextmanager
 def explained(device: str, prefix: str) -> Iterator[None]:
-    """While a ps reads: says of TensorFlow's errors what is wrong with a checkpoint.
-
-    Args:
-        device: Of the ps.
-        prefix: Of the checkpoint's files.
-
-    Raises:
-        DamagedCheckpointError: If TensorFlow finds that a file is not what was written.
-        UnseenFilesError: If the ps does not see the files.
-    """
+    """While a ps reads: says of TensorFlow's errors what is wrong with a checkpoint."""
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:

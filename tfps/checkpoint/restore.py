@@ -1,18 +1,25 @@
 """Restores the parameters from a checkpoint that fits the run, and passes over damaged ones."""
 
+import dataclasses
 import itertools
 import logging
 import posixpath
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from tfps.checkpoint import commit_marker, keyed_rows, reader
-from tfps.checkpoint.checkpoint import Checkpoint
-from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.failures import DamagedCheckpointError, explain_failures
-from tfps.checkpoint.table_growth import read_grown
+from tfps.checkpoint.checkpoint import Checkpoint, DamagedCheckpointError, explain_failures
+from tfps.checkpoint.directory import CheckpointDirectory, no_checkpoint
+from tfps.checkpoint.layer_transfer import (
+    LayerSelection,
+    grown_tables,
+    log_new_rows,
+    read_grown,
+    take_layers,
+)
 from tfps.errors import UserError
-from tfps.model.numberings import Numbering, renumbered
+from tfps.experiment.experiment import Train
+from tfps.model.lookup_tables import Numbering, renumbered
 from tfps.store.parameter_store import ParameterStore
 from tfps.store.stored_row import UNSAID
 
@@ -29,17 +36,6 @@ def restore(
     """Reads a checkpoint's parameters into the store, for any number of ps.
 
     The data of epochs that have not begun may be others than when it was saved.
-
-    Args:
-        checkpoint: The checkpoint.
-        store: What it is read into.
-        datasets: Identities of the run's training data, as in a checkpoint.
-
-    Raises:
-        DamagedCheckpointError: If a file of it, or of its base, is damaged; the store holds parts
-            of it.
-        UserError: If it was made by another model, other optimizers or on other data.
-        RunError: If the storage does not answer.
     """
     begun = max(1, checkpoint.queue.epoch + (checkpoint.queue.cursor > 0))
     several = len(checkpoint.datasets) > 1 or len(datasets) > 1
@@ -53,17 +49,7 @@ def restore(
 
 
 def read_whole(checkpoint: Checkpoint, store: ParameterStore) -> None:
-    """Checks a checkpoint's files, and overwrites all that a store holds.
-
-    Args:
-        checkpoint: One that fits.
-        store: What it is read into.
-
-    Raises:
-        DamagedCheckpointError: If a file of it, or of its base, is damaged; the store holds parts
-            of it.
-        RunError: If the storage does not answer.
-    """
+    """Checks a checkpoint's files, and overwrites all that a store holds."""
     with explain_failures(f"checkpoint {checkpoint.path} cannot be read"):
         reader.check(checkpoint)
         read_parameters(checkpoint, store)
@@ -78,13 +64,8 @@ def refuse_misfit(
     """Holds a checkpoint against the parameters that it is to be read for.
 
     Args:
-        checkpoint: The checkpoint.
         ours: The signature of the parameters, and what else must be equal.
-        numberings: How the model's layers number what rows belong to.
         data: What else must be equal, of the checkpoint.
-
-    Raises:
-        UserError: If they differ.
     """
     if found := differences({**checkpoint.signature, **(data or {})}, ours):
         raise UserError(
@@ -114,15 +95,8 @@ def read_parameters(
     """Overwrites all that a store holds, and the number of its updates.
 
     Args:
-        checkpoint: One that fits, checked before.
-        store: What it is read into.
         grown: Names of tables that have more rows than in the checkpoint; the others stay as they
             are.
-
-    Raises:
-        DamagedCheckpointError: If a file is damaged; the store holds parts of it.
-        UserError: If a ps does not see the files.
-        tf.errors.OpError: If the storage does not answer, or a ps is lost.
     """
     done = read_grown(checkpoint, store, grown)
     reader.read(checkpoint, [slice_ for slice_ in store.slices() if slice_.name not in done])
@@ -156,18 +130,9 @@ def restore_newest(
     renamed, so that none of them is taken for the newest again; people may look at them, and delete
     them.
 
-    Args:
-        directory: The job's checkpoints.
-        store: What is read into.
-        datasets: Identities of the run's training data, as in a checkpoint.
-
     Returns:
         The checkpoint, None when the job has none yet; and what is wrong with each that was passed
         over, by its path as it was.
-
-    Raises:
-        UserError: If the newest that is not damaged does not fit; if all are damaged.
-        RunError: If the storage does not answer.
     """
     wrong: dict[str, str] = {}
     aside = directory.damaged()
@@ -206,3 +171,133 @@ def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]
                 found.append(f"{group} {key} was {was}, is {now}")
     more = len(found) - _NAMED_DIFFERENCES
     return found[:_NAMED_DIFFERENCES] + ([f"and {more} more"] if more > 0 else [])
+
+
+@dataclasses.dataclass(frozen=True)
+class WarmStart:
+    """A checkpoint of another job, with which a job begins that has none of its own.
+
+    The other job is only read. It may be running: of its directory the newest checkpoint is taken
+    that is there and whole by then.
+
+    Attributes:
+        path: The other job's directory, for its newest checkpoint; or a checkpoint's.
+        layers: Names, paths or patterns of the layers whose parameters are taken, with new slots;
+            empty for everything, slots and the number of updates included.
+    """
+
+    path: str
+    layers: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, train: Train) -> "WarmStart | None":
+        """What an experiment begins with; None for its initial values."""
+        if train.init_layers and not train.init_from:
+            raise UserError(
+                f"--train.init_layers={','.join(train.init_layers)} without --train.init_from: "
+                "name the job whose layers they are, or leave it out"
+            )
+        path = train.init_from.rstrip("/")
+        return cls(path, train.init_layers) if path else None
+
+    def check(
+        self, signature: Mapping[str, Any], numberings: Mapping[str, Numbering] | None = None
+    ) -> None:
+        """Holds the checkpoint against the parameters of a run, without reading values."""
+        self._use_newest(lambda checkpoint: self._fit(checkpoint, signature, numberings or {}))
+
+    def begin(self, store: ParameterStore) -> Checkpoint:
+        """Reads what is taken into a store that was not trained yet."""
+
+        def take(checkpoint: Checkpoint) -> None:
+            selection = self._fit(checkpoint, store.signature(), store.layout.numberings)
+            if selection:
+                take_layers(checkpoint, selection, store)
+            else:
+                _take_everything(checkpoint, store)
+                steps = f"{checkpoint.steps:,}"
+                _log.info(
+                    "taken from %s: all parameters and slots, %s steps", checkpoint.path, steps
+                )
+
+        return self._use_newest(take)
+
+    def _fit(
+        self,
+        checkpoint: Checkpoint,
+        ours: Mapping[str, Any],
+        numberings: Mapping[str, Numbering],
+    ) -> LayerSelection | None:
+        """Which layers are taken; None for everything."""
+        others = "; ".join(renumbered(checkpoint.numberings, numberings))
+        if others and self.layers:
+            _log.warning(
+                "--train.init_layers: rows that are looked up by these numbers belong to other "
+                "words in %s: %s",
+                checkpoint.path,
+                others,
+            )
+        if self.layers:
+            return LayerSelection.of(self.layers, checkpoint.signature, ours, checkpoint.path)
+        theirs = checkpoint.signature
+        grown = {name: ours["tables"][name] for name in grown_tables(theirs, ours)}
+        tables = {**theirs.get("tables", {}), **grown}
+        if found := differences({**theirs, "tables": tables}, ours):
+            raise UserError(
+                f"--train.init_from: checkpoint {checkpoint.path} does not fit this run: "
+                f"{'; '.join(found)}; a table may have more rows than there, nothing else may "
+                "differ. --train.init_layers=NAME,NAME takes layers that both have, '*' all of "
+                "them, with new slots"
+            )
+        if others:
+            raise UserError(
+                f"--train.init_from: checkpoint {checkpoint.path} does not fit this run: {others}. "
+                f"{KEEP_NUMBERS}; --train.init_layers takes layers that these do not matter to"
+            )
+        return None
+
+    def _use_newest(self, use: Callable[[Checkpoint], object]) -> Checkpoint:
+        """Uses the newest checkpoint that is whole; of a job that runs, they come and go."""
+        wrong: dict[str, str] = {}
+        while path := self._newest(wrong):
+            try:
+                with explain_failures(f"--train.init_from: checkpoint {path} cannot be read"):
+                    return _use(path, use)
+            except DamagedCheckpointError as damage:
+                _log.warning("--train.init_from: checkpoint %s is passed over: %s", path, damage)
+                wrong[path] = str(damage)
+        if not wrong:
+            raise no_checkpoint(f"--train.init_from={self.path}")
+        said = "; ".join(f"{path}: {why}" for path, why in wrong.items())
+        raise UserError(f"--train.init_from={self.path}: no checkpoint is whole ({said})")
+
+    def _newest(self, wrong: Mapping[str, str]) -> str | None:
+        """The newest committed checkpoint now, without those that something is wrong with."""
+        with explain_failures(f"--train.init_from={self.path} cannot be read"):
+            found = CheckpointDirectory.committed_at(self.path)
+        return next((path for path in reversed(found) if path not in wrong), None)
+
+
+def _take_everything(checkpoint: Checkpoint, store: ParameterStore) -> None:
+    """Reads all parameters and slots; the learning rate stays this job's own."""
+    rate = store.learning_rates.now if store.learning_rates else None
+    grown = grown_tables(checkpoint.signature, store.signature())
+    read_parameters(checkpoint, store, grown)
+    log_new_rows(grown)
+    if store.learning_rates and rate is not None:
+        store.learning_rates.set(rate, checkpoint.steps)
+
+
+def _use(path: str, use: Callable[[Checkpoint], object]) -> Checkpoint:
+    """Uses a checkpoint; one that is deleted meanwhile is damaged."""
+    try:
+        checkpoint = commit_marker.read(path)
+    except FileNotFoundError:
+        raise DamagedCheckpointError("it was deleted meanwhile") from None
+    reader.check(checkpoint)
+    try:
+        use(checkpoint)
+    except reader.UnseenFilesError:
+        reader.check(checkpoint)  # gone for the chief as well, if it was deleted
+        raise
+    return checkpoint

@@ -3,35 +3,34 @@
 import dataclasses
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tfps.checkpoint import reader
-from tfps.checkpoint.checkpoint import Checkpoint
+from tfps.checkpoint import commit_marker, reader
+from tfps.checkpoint.checkpoint import Checkpoint, DamagedCheckpointError
+from tfps.checkpoint.directory import CheckpointDirectory, no_checkpoint
+from tfps.checkpoint.keyed_rows import SavedKeyedGroup
+from tfps.cluster.failures import first_line
+from tfps.errors import UserError
 from tfps.experiment.task import Table
 from tfps.store.group_layout import GroupLayout
+from tfps.store.keyed_layout import keys_of_array
 from tfps.store.partitioned_variable import TensorSlice, rows_at_once
 from tfps.store.stored_row import StoredRow
 
 _DEVICE = "/device:CPU:0"
+_DROPPED_BITS = 12  # of a float32's mantissa: norms are told apart by the 2,048th part
+_BINS = 1 << (31 - _DROPPED_BITS)
 
 
 def read_variables(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
     """Reads all dense parameters, and the state, such as BatchNorm statistics.
 
-    Args:
-        checkpoint: Which was checked before.
-
     Returns:
         Values by the paths of their variables, float32.
-
-    Raises:
-        DamagedCheckpointError: If a file is damaged.
-        UserError: If a file is gone.
-        tf.errors.OpError: If the storage does not answer.
     """
     found: dict[str, np.ndarray] = {}
     for tensor in ("dense", "state"):
@@ -48,7 +47,6 @@ class SavedRows:
     """Some rows of a table, as their last updates left them.
 
     Attributes:
-        table: Name of the table.
         ids: Of the rows, `[n]` int64.
         lines: The rows, each with its slots behind it, `[n, size]` of `StoredRow`, float32.
         last_updates: How many updates there had been after each row's last one, `[n]` int32; None
@@ -66,9 +64,6 @@ class SavedGroup:
     """A group of tables in a checkpoint.
 
     Attributes:
-        name: Name of its tensor.
-        layout: Where its rows lie in it.
-        row: What each row is.
         catches_up: Whether rows make up for updates that they were no part of, so that it is kept
             when each was updated last.
         optimizer: How they do; None where the checkpoint does not say.
@@ -106,16 +101,10 @@ class SavedGroup:
         """Reads tables, all of them in one pass over the group, a chunk of which is held at a time.
 
         Args:
-            checkpoint: The one that holds the group, checked before.
             tables: Names of the wanted ones; others may be among them.
 
         Yields:
             Rows of one table; all of them together are all rows of all wanted tables.
-
-        Raises:
-            DamagedCheckpointError: If a file is damaged.
-            UserError: If a file is gone.
-            tf.errors.OpError: If the storage does not answer.
         """
         wanted = [index for index, name in enumerate(self.tables) if name in tables]
         for first, count in self.runs() if wanted else ():
@@ -141,18 +130,8 @@ class SavedGroup:
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Reads a run of rows with their slots, and when each was updated last where that is kept.
 
-        Args:
-            checkpoint: The one that holds the group, checked before.
-            first: First row, in the group's logical order.
-            count: Number of rows.
-
         Returns:
             `[count, size]` of `StoredRow`, float32, and `[count]` int32 or None.
-
-        Raises:
-            DamagedCheckpointError: If a file is damaged.
-            UserError: If a file is gone.
-            tf.errors.OpError: If the storage does not answer.
         """
         total, lines = self.layout.total_rows, self.row.lines
         shape, dtype = (total * lines, self.row.width), tf.as_dtype(self.row.dtype)
@@ -183,3 +162,167 @@ def _cut(flat: np.ndarray, shapes: Mapping[str, Sequence[int]]) -> dict[str, np.
         path: slice_.reshape(shape)
         for slice_, (path, shape) in zip(slices, shapes.items(), strict=True)
     }
+
+
+class UsedKey(NamedTuple):
+    """A key of a table without a vocabulary, and its row.
+
+    Attributes:
+        key: As the layer was called with it; of a string, the 63 bits that it is known by.
+        last_update: How many updates there had been after the last of them.
+    """
+
+    key: int
+    uses: int
+    last_update: int
+    norm: float
+
+
+class Norms:
+    """Euclidean lengths of rows, of which the number in each of 2^19 intervals is kept.
+
+    Attributes:
+        least: The least one, 0 where there is none.
+    """
+
+    def __init__(self) -> None:
+        self.count, self.least, self.greatest = 0, 0.0, 0.0
+        self._bins = np.zeros([_BINS], np.int64)
+
+    def add(self, norms: np.ndarray) -> None:
+        """Adds some, `[n]` float32."""
+        if not len(norms):
+            return
+        least, greatest = float(norms.min()), float(norms.max())
+        self.least = min(self.least, least) if self.count else least
+        self.greatest = max(self.greatest, greatest)
+        self.count += len(norms)
+        # Numbers that are not negative are in the order of their bits.
+        bins, counts = np.unique(norms.view(np.uint32) >> _DROPPED_BITS, return_counts=True)
+        self._bins[bins] += counts
+
+    @property
+    def median(self) -> float:
+        """The one in the middle, within the 2,048th part of it."""
+        if not self.count:
+            return 0.0
+        middle = int(np.searchsorted(np.cumsum(self._bins), (self.count + 1) // 2))
+        lower = np.array([middle << _DROPPED_BITS], np.uint32).view(np.float32)[0]
+        return min(max(float(lower), self.least), self.greatest)
+
+
+@dataclasses.dataclass
+class TableSummary:
+    """A table in a checkpoint.
+
+    Attributes:
+        last_updates: How many updates there had been after a row's last one, the least and the
+            greatest; None where it is not kept.
+    """
+
+    name: str
+    row: StoredRow
+    has_keys: bool
+    norms: Norms = dataclasses.field(default_factory=Norms)
+    last_updates: tuple[int, int] | None = None
+    most_used: list[UsedKey] = dataclasses.field(default_factory=list)
+
+    def add(self, rows: np.ndarray, last_updates: np.ndarray | None) -> np.ndarray:
+        """Adds some rows.
+
+        Args:
+            rows: `[n, dim]` float32.
+            last_updates: Of each, `[n]` int32; None where it is not kept.
+
+        Returns:
+            Their norms, `[n]` float32.
+        """
+        norms = np.sqrt(np.einsum("nd,nd->n", rows, rows, dtype=np.float64)).astype(np.float32)
+        self.norms.add(norms)
+        if last_updates is not None and len(last_updates):
+            least, greatest = int(last_updates.min()), int(last_updates.max())
+            before = self.last_updates or (least, greatest)
+            self.last_updates = min(before[0], least), max(before[1], greatest)
+        return norms
+
+    def add_used(self, used: Sequence[UsedKey], count: int) -> None:
+        """Adds keys, of which only those stay that are used most."""
+        both = sorted([*self.most_used, *used], key=lambda each: (-each.uses, each.key))
+        self.most_used = both[:count]
+
+
+def summaries(checkpoint: Checkpoint, most_used: int) -> list[TableSummary]:
+    """Reads all tables, a chunk of rows after the other."""
+    found = {each.name: each for each in _with_ids(checkpoint)}
+    found |= {each.name: each for each in _with_keys(checkpoint, most_used)}
+    return [found[name] for name in checkpoint.signature["tables"]]
+
+
+def _with_ids(checkpoint: Checkpoint) -> Iterator[TableSummary]:
+    for group in SavedGroup.all_in(checkpoint):
+        mine = {name: TableSummary(name, group.row, has_keys=False) for name in group.tables}
+        for rows in group.read(checkpoint, group.tables):
+            mine[rows.table].add(rows.lines[:, : group.row.dim], rows.last_updates)
+        yield from mine.values()
+
+
+def _with_keys(checkpoint: Checkpoint, most_used: int) -> Iterator[TableSummary]:
+    for group in SavedKeyedGroup.all_in(checkpoint):
+        layout = group.layout
+        mine = [TableSummary(name, group.row, has_keys=True) for name in group.tables]
+        for run in group.read(checkpoint):
+            hashes, records = run.hashes.numpy(), run.records.numpy()
+            rows = group.row.decode([run.lines[:, 0]])[0].numpy()
+            for member, summary in enumerate(mine):
+                of_table = np.flatnonzero(records[:, 0] == member)
+                last, uses = records[of_table, 1], records[of_table, 2]
+                norms = summary.add(rows[of_table], last)
+                most = np.argsort(-uses, kind="stable")[:most_used]
+                keys = keys_of_array(hashes[of_table[most]], layout.salts[member])
+                columns = keys.tolist(), uses[most].tolist(), last[most].tolist()
+                used = zip(*columns, norms[most].tolist(), strict=True)
+                summary.add_used([UsedKey(*each) for each in used], most_used)
+        yield from mine
+
+
+def named_checkpoint(path: str) -> Checkpoint:
+    """Finds a committed checkpoint; whether its files are whole shows when they are read."""
+    directory = path.rstrip("/")
+    try:
+        found = CheckpointDirectory.committed_at(directory)
+        if not found:
+            raise no_checkpoint(path)
+        directory = found[-1]
+        return commit_marker.read(directory)
+    except FileNotFoundError:
+        raise UserError(f"checkpoint {directory} was deleted meanwhile; name another") from None
+    except DamagedCheckpointError as damage:
+        raise UserError(f"checkpoint {directory} is damaged: {damage}; name another") from None
+
+
+def dense_values(path: str) -> dict[str, np.ndarray]:
+    """Reads a model's dense parameters and its state, such as BatchNorm statistics.
+
+    For inspection; or in a task's `build_model()`, for a model that begins with what another has
+    learnt, its tables new:
+
+        values = dense_values("gs://bucket/job")
+        for variable in model.variables:
+            if variable.path in values:
+                variable.assign(values[variable.path])
+
+    Returns:
+        Values by the paths of their variables, float32.
+    """
+    checkpoint = named_checkpoint(path)
+    try:
+        for file in checkpoint.files:
+            file.check(checkpoint.path)
+        return read_variables(checkpoint)
+    except DamagedCheckpointError as damage:
+        raise UserError(
+            f"checkpoint {checkpoint.path} is damaged: {damage}; name another"
+        ) from None
+    except tf.errors.OpError as error:
+        said = first_line(error)
+        raise UserError(f"checkpoint {checkpoint.path} cannot be read ({said})") from None

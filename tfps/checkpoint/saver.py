@@ -10,19 +10,23 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tfps.checkpoint import commit_marker, reader
-from tfps.checkpoint.checkpoint import Checkpoint, CheckpointFile, Draft
-from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.failures import DamagedCheckpointError, explain_failures
-from tfps.checkpoint.increments import Increments
-from tfps.checkpoint.pace import Pace
-from tfps.checkpoint.retention import OldCheckpoints
-from tfps.checkpoint.snapshot import Snapshot
-from tfps.checkpoint.training_losses import NO_LOSSES, TrainingLosses
+from tfps.checkpoint.checkpoint import (
+    NO_LOSSES,
+    Checkpoint,
+    CheckpointFile,
+    DamagedCheckpointError,
+    Draft,
+    TrainingLosses,
+    explain_failures,
+)
+from tfps.checkpoint.directory import CheckpointDirectory, OldCheckpoints
+from tfps.checkpoint.increments import Increments, Snapshot
+from tfps.checkpoint.keyed_snapshot import Pace
 from tfps.checkpoint.writer import CheckpointWriter
 from tfps.cluster.ps_calls import PsCalls
 from tfps.errors import RunError
-from tfps.job_dir.report_fields import SaveCounts
-from tfps.leases.queue_state import QueueState
+from tfps.job_dir.report import SaveCounts
+from tfps.leases.queue import QueueState
 from tfps.storage import files
 from tfps.store.parameter_store import ParameterStore
 
@@ -42,9 +46,6 @@ def save(
     """Saves the parameters with the state of the leases; then deletes old checkpoints.
 
     Args:
-        directory: Where to save.
-        old: What is deleted.
-        draft: Which state to save.
         writer: Of the parameters in this state; nothing may be changing what it writes.
         before_commit: Called when all is on the disk and the marker prepared; may raise to have no
             checkpoint.
@@ -52,9 +53,6 @@ def save(
 
     Returns:
         The checkpoint; where this state is saved already, the one that is.
-
-    Raises:
-        RunError: If it cannot be written, or another chief has begun meanwhile.
     """
     path = posixpath.join(directory.path, draft.name)
     with explain_failures(
@@ -131,16 +129,10 @@ class Saver:
         """Saves nothing yet.
 
         Args:
-            directory: Where to save.
-            old: What is deleted after each save.
-            store: The parameters.
-            ps_calls: How the ps are called.
             in_background: Whether training may go on as soon as a save has begun, which takes the
                 memory of another copy of the parameters on every ps.
             largest_increment: The part of a full checkpoint's bytes up to which a checkpoint is an
                 increment.
-            spread_seconds: Over how long a save in the background may be spread by rests, as long
-                as nobody waits for it.
         """
         self._directory = directory
         self._old = old
@@ -164,12 +156,7 @@ class Saver:
         self._increments.go_on_from(checkpoint)
 
     def poll(self) -> None:
-        """Tells of the save under way if it has come to its end; else does nothing.
-
-        Raises:
-            LostPsError: If a ps is lost.
-            RunError: If it cannot be written.
-        """
+        """Tells of the save under way if it has come to its end; else does nothing."""
         if self._writing is not None and self._writing.done():
             self.finish()
 
@@ -188,13 +175,8 @@ class Saver:
 
         Args:
             queue: State of the leases; no worker may be changing the parameters.
-            datasets: Identities of the training data, as in a checkpoint.
             before_commit: Called when all but the marker is written, in another thread; may raise
                 to have no checkpoint.
-            after_commit: Called with the checkpoint by what learns of it: `poll`, `finish` or the
-                context's end.
-            is_full: Whether an increment will not do.
-            losses: Those of the training so far.
         """
         began = time.monotonic()
         draft = self._ps_calls(
@@ -210,12 +192,7 @@ class Saver:
         self._stopped_seconds += time.monotonic() - began
 
     def finish(self) -> None:
-        """Waits for the save under way, if there is one, and tells of it.
-
-        Raises:
-            LostPsError: If a ps is lost.
-            RunError: If it cannot be written, or takes too long.
-        """
+        """Waits for the save under way, if there is one, and tells of it."""
         if self._writing is None:
             return
         self._pace.hurry()

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfps.checkpoint.checkpoint import PREFIX, Increment, numbers_name, slice_specs, values_name
-from tfps.checkpoint.keyed_snapshot import KeyedSnapshot
-from tfps.checkpoint.pace import Pace
-from tfps.checkpoint.trace_now import trace_now
+from tfps.checkpoint.increments import trace_now
+from tfps.checkpoint.keyed_snapshot import KeyedSnapshot, Pace
 from tfps.store.partitioned_variable import TensorSlice
 
 # Of a ps. Each turn is a graph that every task is told of, and a file that storage renames.
@@ -32,28 +31,12 @@ class RowWriter:
     """
 
     def __init__(self, slices: Sequence[TensorSlice]):
-        """Makes the graph.
-
-        Args:
-            slices: Of groups that track which rows were touched.
-        """
         self._slices = slices
         if slices:
             self._save = trace_now(self._graph, _SIGNATURE * len(slices))
 
     def write(self, directory: str, increment: Increment) -> list[str]:
-        """Writes an increment's rows, each ps its own at the same time.
-
-        Args:
-            directory: Of the checkpoint.
-            increment: Planned with the marks that are frozen.
-
-        Returns:
-            Prefixes of what was written, to be merged.
-
-        Raises:
-            tf.errors.OpError: If a ps cannot write, or is lost.
-        """
+        """Writes an increment's rows, each ps its own at the same time."""
         prefix = posixpath.join(directory, PREFIX)
         arguments: list[tf.Tensor] = []
         written: list[str] = []
@@ -122,12 +105,6 @@ class SliceWriter:
     """
 
     def __init__(self, slices: Sequence[TensorSlice], most_turns: int):
-        """Makes the graphs.
-
-        Args:
-            slices: What to write.
-            most_turns: How many turns there are where a ps has much to write.
-        """
         devices = dict.fromkeys(slice_.device for slice_ in slices)
         of_ps = [[slice_ for slice_ in slices if slice_.device == each] for each in devices]
         most = max((sum(slice_.total_bytes for slice_ in some) for some in of_ps), default=0)
@@ -141,18 +118,7 @@ class SliceWriter:
         ]
 
     def write(self, directory: str, pace: Pace) -> list[str]:
-        """Writes all slices, each ps its own at the same time.
-
-        Args:
-            directory: Of the checkpoint.
-            pace: Told of each turn but the last.
-
-        Returns:
-            Prefixes of what was written, to be merged.
-
-        Raises:
-            tf.errors.OpError: If a ps cannot write, or is lost.
-        """
+        """Writes all slices, each ps its own at the same time."""
         prefix = tf.constant(posixpath.join(directory, PREFIX))
         written: list[str] = []
         for save in self._saves:
@@ -197,12 +163,6 @@ class CheckpointWriter:
     """Writes the same slices as often as wanted, as a TensorFlow checkpoint."""
 
     def __init__(self, slices: Sequence[TensorSlice], rests: bool = False):
-        """Makes the graphs.
-
-        Args:
-            slices: What to write.
-            rests: Whether there are turns, between which to rest.
-        """
         untracked = [slice_ for slice_ in slices if not slice_.touched]
         self._all = SliceWriter(slices, _MOST_TURNS if rests else 1)
         self._untracked = SliceWriter(untracked, most_turns=1)  # increments are small
@@ -221,13 +181,8 @@ class CheckpointWriter:
         """Writes everything, or what an increment holds; joins the indices of all that was written.
 
         Args:
-            directory: Of the checkpoint.
             increment: What to write of tables with a row for each id; None for all.
-            keyed: What to write of tables without vocabularies.
             pace: Rests between turns; None for no rest.
-
-        Raises:
-            tf.errors.OpError: If a ps cannot write, or is lost.
         """
         pace = pace or Pace(0.0)
         if increment is None:

@@ -12,18 +12,7 @@ _HOST = re.compile(
 
 
 def host_port(where: str, address: str) -> tuple[str, int]:
-    """Checks one address.
-
-    Args:
-        where: What holds it, for messages.
-        address: The text.
-
-    Returns:
-        Host and port, equal for addresses that mean the same.
-
-    Raises:
-        UserError: If it is anything else.
-    """
+    """Checks one address."""
     if "://" in address or "/" in address:
         raise UserError(f'{where}: {address!r} is a URL; write only "host:port"')
     host, colon, port = address.rpartition(":")
@@ -43,11 +32,7 @@ def host_port(where: str, address: str) -> tuple[str, int]:
 
 
 def refuse_taken_port(cluster: Cluster) -> None:
-    """Asks the system, since TensorFlow's own message hides what is wrong.
-
-    Raises:
-        UserError: If another program has the port.
-    """
+    """Asks the system, since TensorFlow's own message hides what is wrong."""
     port = int(cluster.address.rsplit(":", 1)[1])
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -61,7 +46,6 @@ def port_error(cluster: Cluster, reason: str) -> UserError:
     """The error of a task that cannot serve.
 
     Args:
-        cluster: The cluster, as the task sees it.
         reason: Why not, as the system or TensorFlow says it.
     """
     is_beside = cluster.chief_works and cluster.task == cluster.of_chief_worker.task

@@ -22,7 +22,6 @@ def port_of(chiefs_port: int, named: int) -> int:
     """The port of the chief's worker: the one that is named, else the one after the chief's.
 
     Args:
-        chiefs_port: The chief's own.
         named: By --chief_worker_port; 0 for none.
     """
     return named or chiefs_port + 1
@@ -34,15 +33,7 @@ def add(
     """Adds the chief's worker to a cluster.
 
     Args:
-        variable: What describes the cluster, for messages.
-        spec: Addresses by job, with a chief and workers.
         port: Of the chief's worker; 0 for the one after the chief's.
-
-    Returns:
-        The addresses, with one worker more.
-
-    Raises:
-        UserError: If there is no such port, or another task has that address.
     """
     [chief] = spec["chief"]
     host, chiefs_port = host_port(f"{variable}: cluster.chief", chief)
@@ -64,12 +55,7 @@ def add(
 
 
 def environment(environ: Mapping[str, str], index: int) -> dict[str, str]:
-    """The environment of the chief's worker: the chief's, with another task.
-
-    Args:
-        environ: That of the chief, whose variables `decode` has read.
-        index: Of the worker.
-    """
+    """The environment of the chief's worker: the chief's, with another task."""
     found = dict(environ)
     for variable, job in _TYPES.items():
         if variable in environ:

@@ -56,11 +56,7 @@ class ConnectionBreaker:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Watches tasks for another process.
-
-    Args:
-        argv: Program name, descriptor of the channel to it, addresses of the tasks.
-    """
+    """Watches tasks for another process."""
     # A terminal and Slurm signal both processes; this one ends with the other.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)

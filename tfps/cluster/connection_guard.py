@@ -39,11 +39,6 @@ class ConnectionGuard:
     """
 
     def __init__(self, addresses: Mapping[TaskName, str]):
-        """Starts no process yet.
-
-        Args:
-            addresses: `host:port` of each task.
-        """
         self._addresses = list(addresses.values())
         self._connections = Connections(self._addresses)
         self._handed: set[str] = set()
@@ -123,11 +118,7 @@ class ConnectionGuard:
                 self._stop.wait(_AGAIN_SECONDS)
 
     def _serve(self) -> None:
-        """Hands connections over and listens until it is to stop.
-
-        Raises:
-            OSError: If the process has ended or says nothing any more.
-        """
+        """Hands connections over and listens until it is to stop."""
         heard = time.monotonic()
         poll = select.poll()
         poll.register(self._channel, select.POLLIN)

@@ -48,9 +48,7 @@ def explain(
     """The error to show for a closure's error.
 
     Args:
-        error: What the closure raised.
         doing: What was being done, such as "training epoch 1".
-        path: The shard.
         bad_records: Looks for bad ones among the records that the closure read, and tells of them;
             an empty text where there is none.
 

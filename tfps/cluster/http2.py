@@ -25,10 +25,7 @@ class Frame(NamedTuple):
     """One frame of a connection.
 
     Attributes:
-        kind: Its type.
-        flags: Its flags, whose meaning depends on the type.
         stream: 0 for the connection itself.
-        payload: What it holds.
     """
 
     kind: int
@@ -48,11 +45,7 @@ class Frames:
         self._received += data
 
     def next(self) -> Frame | None:
-        """The next frame; None until all of it has come.
-
-        Raises:
-            NotHttp2Error: If what has come is none, or the server refuses or ends the connection.
-        """
+        """The next frame; None until all of it has come."""
         if len(self._received) < _HEAD.size:
             return None
         high, low, kind, flags, stream = _HEAD.unpack_from(self._received)
@@ -80,7 +73,6 @@ class Http2Connection:
         """Sends nothing yet.
 
         Args:
-            connected: The connection; it is closed with this object.
             deadline: For everything that is received, on the monotonic clock.
         """
         self._socket = connected
@@ -90,25 +82,12 @@ class Http2Connection:
 
     @classmethod
     def connect(cls, address: str, limit_seconds: float) -> Self:
-        """Connects to a server, nothing more.
-
-        Args:
-            address: `host:port`.
-            limit_seconds: For connecting and for everything that is received.
-
-        Raises:
-            OSError: If it cannot connect; a `socket.gaierror` if the host's name does not resolve.
-        """
+        """Connects to a server, nothing more."""
         deadline = time.monotonic() + limit_seconds
         return cls(_connected(address, limit_seconds, deadline), deadline)
 
     def ask(self, *frames: Frame) -> None:
-        """Sends the preface and the first frames, then takes the server's own preface.
-
-        Raises:
-            TimeoutError: If that does not come in time.
-            NotHttp2Error: If something else comes.
-        """
+        """Sends the preface and the first frames, then takes the server's own preface."""
         try:
             self._socket.sendall(PREFACE + encoded(Frame(SETTINGS), *frames))
         except ConnectionError:
@@ -117,12 +96,7 @@ class Http2Connection:
             raise NotHttp2Error
 
     def receive(self) -> Frame:
-        """The next frame.
-
-        Raises:
-            TimeoutError: If it does not come in time.
-            NotHttp2Error: If what comes is none, or the server refuses or ends the connection.
-        """
+        """The next frame."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         while (frame := self._frames.next()) is None:

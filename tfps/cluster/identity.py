@@ -21,7 +21,6 @@ class ServerIdentity:
     """What a server says of itself.
 
     Attributes:
-        task: Which task it was started as.
         incarnation: A number of its own; the same task started again has another.
     """
 
@@ -31,10 +30,6 @@ class ServerIdentity:
     @classmethod
     def ask(cls, address: str, limit_seconds: float) -> "ServerIdentity | None":
         """Calls the server's `tensorflow.WorkerService/GetStatus`.
-
-        Args:
-            address: `host:port`.
-            limit_seconds: For the answer, connecting included.
 
         Returns:
             None when no TensorFlow server answers in time.

@@ -19,11 +19,6 @@ class Incarnations:
     """
 
     def __init__(self, servers: Mapping[TaskName, tuple[str, int]]):
-        """Knows who there was when the run was connected.
-
-        Args:
-            servers: `host:port` and incarnation of each task.
-        """
         self._servers = servers
 
     @classmethod
@@ -32,7 +27,6 @@ class Incarnations:
 
         Args:
             checks: What was found of the tasks before they were connected to.
-            job: Which of them to know.
         """
         servers = {}
         for each in checks:

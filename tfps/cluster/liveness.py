@@ -38,10 +38,6 @@ def probe(address: str, limit_seconds: float = ANSWER_SECONDS) -> Liveness:
 
     gRPC's own threads answer a PING, whatever the process computes. The kernel, which accepts
     connections for a stopped process too, does not, nor does another program.
-
-    Args:
-        address: `host:port`.
-        limit_seconds: For the answer, connecting included.
     """
     seen = _ping(address, limit_seconds)
     if not seen.answers:

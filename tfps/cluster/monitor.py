@@ -24,8 +24,6 @@ class Failure:
     """One loss of a task.
 
     Attributes:
-        task: Which it was.
-        what: What was seen.
         when: Seconds since the epoch at which it was seen.
         back_after: Seconds until it answered again; None while it has not.
     """
@@ -46,19 +44,9 @@ class Failure:
 
 
 class Failures(collections.deque[Failure]):
-    """The last losses of tasks, oldest first.
-
-    Attributes:
-        by_job: How many there were in all, by job.
-    """
+    """The last losses of tasks, oldest first."""
 
     def __init__(self, last: Sequence[Failure] = (), by_job: Mapping[str, int] | None = None):
-        """Goes on from those of a program before this one.
-
-        Args:
-            last: The last of them.
-            by_job: How many there were in all.
-        """
         super().__init__(last, _MOST_FAILURES)
         self.by_job = collections.Counter(by_job)
 
@@ -73,13 +61,7 @@ class Outage:
     """A task that does not answer now.
 
     Attributes:
-        task: Which it is.
-        address: Its `host:port`.
-        liveness: What was seen last.
         since: When it was first asked in vain, on the monotonic clock.
-        probes: How often it was asked in vain.
-        failure: The entry in the list of failures.
-        is_told: Whether its loss was logged.
     """
 
     task: TaskName
@@ -137,10 +119,9 @@ class TaskMonitor:
         """Watches nobody yet.
 
         Args:
-            addresses: `host:port` of each task.
             lookout: What asks them; a `Prober` in this process if it is not given.
-            hang_up: Called with the address of a task that is lost and does not refuse
-                connections, after every probe.
+            hang_up: Called with the address of a task that is lost and does not refuse connections,
+                after every probe.
             failures: Those that a program before this one has seen.
         """
         self.failures = Failures() if failures is None else failures
@@ -153,11 +134,7 @@ class TaskMonitor:
         self._stop = threading.Event()
 
     def start(self, without: Collection[TaskName] = ()) -> None:
-        """Begins to watch the tasks that it does not watch yet.
-
-        Args:
-            without: Tasks to leave alone.
-        """
+        """Begins to watch the tasks that it does not watch yet."""
         self._watched |= self._addresses.keys() - set(without)
         if self._watched:
             self._lookout.start(self.note)

@@ -31,7 +31,6 @@ class _Name:
     Attributes:
         lookup: The last one; holds what was found once it is done.
         asked: When it began, on the monotonic clock.
-        known: What was found last, if anything was.
     """
 
     lookup: concurrent.futures.Future[_Found]
@@ -50,9 +49,6 @@ class Names:
 
     def ask(self, address: str) -> concurrent.futures.Future[list[Endpoint]]:
         """Where a task is, as far as that is known by now.
-
-        Args:
-            address: Its `host:port`.
 
         Returns:
             Done at once where the host's name was looked up before; it holds the endpoints, or the
@@ -79,15 +75,7 @@ class Names:
         return answer
 
     def find(self, address: str, limit_seconds: float) -> list[Endpoint]:
-        """Where a task is, waited for.
-
-        Args:
-            address: Its `host:port`.
-            limit_seconds: How long to wait for the name service.
-
-        Raises:
-            socket.gaierror: If there is no such name, or no answer in time.
-        """
+        """Where a task is, waited for."""
         try:
             return self.ask(address).result(limit_seconds)
         except TimeoutError:

@@ -17,39 +17,17 @@ _EACH_PROCESS = 3  # its port, its output, and a pipe while it starts
 
 
 def allow_for_task(cluster: Cluster) -> None:
-    """Raises this process's limit as far as it can be; refuses one that is too low for its task.
-
-    Args:
-        cluster: The cluster, as this task sees it.
-
-    Raises:
-        UserError: If the system's limit is too low.
-    """
+    """Raises this process's limit as far as it can be; refuses one that is too low for its task."""
     _allow(_OWN + _EACH_PEER * _peers(cluster), cluster.name)
 
 
 def allow_for_launcher(tasks: int) -> None:
-    """The same for the program that starts all tasks on this machine.
-
-    Args:
-        tasks: How many.
-
-    Raises:
-        UserError: If the system's limit is too low.
-    """
+    """The same for the program that starts all tasks on this machine."""
     _allow(_OWN_OF_LAUNCHER + _EACH_PROCESS * tasks, f"the launcher of {tasks} tasks")
 
 
 def allow_for_files(count: int, who: str) -> None:
-    """The same for a process that reads many files at the same time.
-
-    Args:
-        count: How many.
-        who: What they are, for the message.
-
-    Raises:
-        UserError: If the system's limit is too low.
-    """
+    """The same for a process that reads many files at the same time."""
     _allow(_OWN + count, who)
 
 

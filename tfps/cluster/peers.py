@@ -21,9 +21,6 @@ def check_peers(
     """Looks whether every worker and ps can take part.
 
     Args:
-        cluster: The cluster, as its chief sees it.
-        job_dir: Where the tasks announce themselves.
-        memory: As of `Wanted`.
         limit_seconds: How long to wait for those that do not answer yet.
     """
     return check_tasks(cluster.peers(), Wanted(cluster.tasks(), job_dir, memory), limit_seconds)
@@ -35,13 +32,8 @@ def wait_for_ps(
     """Waits until every ps can be reached, once those that are leaving are gone.
 
     Args:
-        cluster: The cluster, as its chief sees it.
         leaving: Indices of ps that can still be reached though they will end.
         monitor: Must see them too, before the run may rely on it again.
-        limit_seconds: How long to wait.
-
-    Raises:
-        RunError: If some cannot be reached in time; names each with its address.
     """
     addresses = {task: address for task, address in cluster.peers().items() if task.job == "ps"}
     deadline = time.monotonic() + min(_LEAVE_SECONDS, limit_seconds)

@@ -13,7 +13,7 @@ from tfps import byte_size
 from tfps.cluster.identity import ServerIdentity
 from tfps.cluster.liveness import Liveness
 from tfps.cluster.prober import Prober, Sighting
-from tfps.job_dir.task_info import TaskInfo
+from tfps.job_dir.task_files import TaskInfo
 from tfps.job_dir.task_name import TaskName
 
 _ASK_SECONDS = 5.0
@@ -27,9 +27,6 @@ class TaskCheck:
     """What was found of one task.
 
     Attributes:
-        task: Which it is.
-        address: Its `host:port`.
-        liveness: What its address did.
         task_info: What runs it; None where that is unknown.
         mismatch: Why what answers there cannot take part, empty if it can.
         incarnation: The number that its server gave itself; None where it did not say.
@@ -67,8 +64,6 @@ class Wanted(NamedTuple):
     """What tasks must be to take part.
 
     Attributes:
-        tasks: Number of tasks by job.
-        job_dir: Where they announce themselves.
         memory: How many bytes each needs; those that are left out are not asked.
     """
 
@@ -83,12 +78,8 @@ def check_tasks(
     """Checks the tasks at the same time, each until it is fit, never will be, or the time is up.
 
     Args:
-        addresses: `host:port` of each task.
         wanted: What they must be.
         limit_seconds: How long to wait for those that do not answer yet.
-
-    Returns:
-        One per task, in the order of the addresses.
     """
     deadline = time.monotonic() + limit_seconds
     task_at = {address: task for task, address in addresses.items()}

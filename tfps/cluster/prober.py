@@ -22,8 +22,6 @@ class Sighting(NamedTuple):
     """What one question to a server ended in.
 
     Attributes:
-        address: The server's `host:port`.
-        liveness: What was seen.
         since: When it was asked, on the monotonic clock, which all of a machine's processes share.
         when: The same in seconds since the epoch.
     """
@@ -49,13 +47,6 @@ class Prober:
         interval_seconds: float = PROBE_SECONDS,
         answer_seconds: float = ANSWER_SECONDS,
     ):
-        """Asks nobody yet.
-
-        Args:
-            addresses: `host:port` of the servers.
-            interval_seconds: Between an answer and the next question to the same server.
-            answer_seconds: For an answer, connecting included.
-        """
         self._addresses = list(addresses)
         self._interval = interval_seconds
         self._limit = answer_seconds
@@ -154,9 +145,6 @@ class Prober:
 
 def ask_all(addresses: Collection[str]) -> dict[str, Liveness]:
     """Asks each server once, all at the same time.
-
-    Args:
-        addresses: `host:port` of the servers.
 
     Returns:
         What was seen, by address, after `ANSWER_SECONDS` at most.

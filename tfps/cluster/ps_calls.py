@@ -28,7 +28,6 @@ class PsCalls:
         """Makes no call yet.
 
         Args:
-            monitor: Knows which ps are lost.
             limit_seconds: For one call; one that moves bytes may take longer.
         """
         self._monitor = monitor
@@ -47,15 +46,9 @@ class PsCalls:
         A call that takes long is told of once.
 
         Args:
-            doing: What it does, such as "saving a checkpoint".
-            function: What is called.
             moved_bytes: What a ps reads or writes meanwhile; for each 10 MB the call may take a
                 second more.
             meanwhile: Called in this thread while the ps are at work.
-
-        Raises:
-            LostPsError: If a ps is lost before it returns.
-            RunError: If the time is up.
         """
         began, limit = time.monotonic(), self._limit_seconds + moved_bytes / _LEAST_SPEED
         future, is_told = self._thread.submit(function), False

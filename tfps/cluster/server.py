@@ -18,8 +18,7 @@ from tfps.cluster.prober import PROBE_SECONDS
 from tfps.cluster.spec import Cluster
 from tfps.errors import RunError
 from tfps.job_dir import report
-from tfps.job_dir.preemption import PreemptionNotices
-from tfps.job_dir.task_info import TaskInfo
+from tfps.job_dir.task_files import PreemptionNotices, TaskInfo
 from tfps.storage.failures import StorageError
 
 # A running closure keeps one thread waiting; with a single one nothing would move.
@@ -36,9 +35,6 @@ class ServerOptions:
     Attributes:
         intra_op_threads: Threads within one operation; 0 lets TensorFlow choose.
         inter_op_threads: Operations at the same time, 2 or more; 0 is one per core, at least 4.
-        chief_wait_seconds: How long to wait for the chief to appear.
-        chief_lost_seconds: How long to wait for a chief that went away without being done.
-        grace_seconds: How long to serve on when asked to end, for the chief to save.
     """
 
     intra_op_threads: int = 0
@@ -57,14 +53,8 @@ def serve(
     on every interface and ask for no credentials.
 
     Args:
-        cluster: The cluster, as this task sees it.
         job_dir: Where the chief's report says whether it is done.
-        options: How to run.
         asked_to_end: Set when this task is to end before that.
-
-    Raises:
-        UserError: If the port cannot be bound.
-        RunError: If the chief never appears, or goes away without being done.
     """
     notices = PreemptionNotices(job_dir)
     if cluster.job == "ps":  # what it left behind when it was killed
@@ -90,9 +80,7 @@ def watch_for_end_of_chief(
     """Waits for the chief's end in a thread, so that it is seen whatever this one does.
 
     Args:
-        cluster: The cluster, as this task sees it.
         job_dir: Where the chief's report says whether it is done.
-        options: How long to wait.
 
     Returns:
         Done when the chief is; holds the error of `wait_for_end_of_chief` if it stays away.
@@ -115,13 +103,8 @@ def wait_for_end_of_chief(
     """Returns when the chief was there, went away, and is done; or when asked to end.
 
     Args:
-        chief: Its address.
         is_done: Whether the job is finished, asked once the chief is away.
-        options: How long to wait.
         asked_to_end: Set when this task is to end before that.
-
-    Raises:
-        RunError: If the chief never appears, or goes away without being done.
     """
     began = last_seen = time.monotonic()
     seen = False

@@ -39,10 +39,6 @@ class ServerLine:
     with an ended connection for a minute each time. The first question is a PING; gRPC hangs up on
     a client that sends more than a few of them, so on a kept connection it is an empty SETTINGS,
     which the same threads of gRPC must acknowledge (RFC 9113, 6.5.3).
-
-    Attributes:
-        address: The server's `host:port`.
-        questions: How often it began or ended a question, to tell them apart.
     """
 
     def __init__(
@@ -51,8 +47,6 @@ class ServerLine:
         """Connects to nothing yet.
 
         Args:
-            address: `host:port`.
-            selector: Where the line registers its socket, with itself as data.
             wake: Called, in any thread, with this line when its name has been looked up.
         """
         self.address = address

@@ -25,7 +25,6 @@ class SightingReport:
         """Reports nothing yet.
 
         Args:
-            lookout: What asks the tasks.
             channel: A socket of packets; each carries a JSON list of address, name of the
                 `Liveness`, and the two times of a `Sighting`.
         """
@@ -38,7 +37,6 @@ class SightingReport:
 
     @property
     def heard(self) -> float:
-        """See `Lookout`."""
         return self._lookout.heard
 
     def start(self, tell: Callable[[Sighting], None]) -> None:

@@ -34,11 +34,6 @@ class Connections:
     """
 
     def __init__(self, addresses: Sequence[str]):
-        """Looks nothing up yet.
-
-        Args:
-            addresses: `host:port` of the tasks.
-        """
         self._addresses: dict[int, list[str]] = {}  # by port
         for address in addresses:
             self._addresses.setdefault(int(address.rsplit(":", 1)[1]), []).append(address)
@@ -46,11 +41,7 @@ class Connections:
         self._known_ports: set[int] = set()
 
     def open_now(self) -> Iterator[tuple[str, socket.socket]]:
-        """Those that are open, but for those that only ask for a sign of life.
-
-        Yields:
-            Address and connection, a handle that is closed when it was used.
-        """
+        """Those that are open, but for those that only ask for a sign of life."""
         seen: set[str] = set()
         strange: set[int] = set()
         for place, connection in _connections_to_ports(self._addresses.keys()):

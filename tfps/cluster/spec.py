@@ -21,13 +21,8 @@ class Cluster:
     Without worker and ps there is no cluster: local mode, one process that does everything.
 
     Attributes:
-        chief: Address "host:port" of the chief, or nothing in local mode.
-        workers: Addresses of the workers, by index.
-        ps: Addresses of the ps, by index.
         evaluators: Address of the evaluator, which is no part of the cluster and serves nothing;
             nothing where the job has none.
-        job: This process's job: chief, worker, ps or evaluator.
-        index: This process's index in its job.
         chief_works: Whether the last worker is the one beside the chief (`chief_worker`).
     """
 
@@ -51,11 +46,7 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        """This task's own "host:port".
-
-        Raises:
-            UserError: In local mode and for an evaluator, which have no address.
-        """
+        """This task's own "host:port"."""
         addresses = self.spec().get(self.job, [])
         if not addresses:
             raise UserError(f"{self.name} has no address: it is in no cluster; give it a TF_CONFIG")
@@ -100,18 +91,7 @@ class Cluster:
         return [address for addresses in self.spec().values() for address in addresses]
 
     def tf_config(self, job: str, index: int) -> str:
-        """Encodes the cluster for one of its tasks.
-
-        Args:
-            job: The task's job: chief, worker, ps or evaluator.
-            index: The task's index in its job.
-
-        Returns:
-            The value of TF_CONFIG for that task, which `decode` reads.
-
-        Raises:
-            UserError: If there is no such task, or no cluster.
-        """
+        """Encodes the cluster for one of its tasks."""
         if self.is_local:
             raise UserError("local mode has no TF_CONFIG: leave the variable unset")
         spec = self.spec()

@@ -34,13 +34,6 @@ def decode(environ: Mapping[str, str], chief_worker_port: int | None = None) -> 
         environ: The environment variables, for example `os.environ`.
         chief_worker_port: Adds a worker beside the chief, at this port, or with 0 at the one after
             the chief's; None adds none.
-
-    Returns:
-        The cluster and this process's task.
-
-    Raises:
-        UserError: If the variable is malformed; the message names the key and the mend. Or if there
-            is to be a worker beside a chief that has no ps.
     """
     path = environ.get(TF_CONFIG_FILE)
     if path is not None and TF_CONFIG not in environ:
@@ -70,7 +63,7 @@ def _check_chief_works(found: Sequence[Cluster]) -> None:
     if found[0].is_replicated:
         raise UserError(
             "--chief_works, but there are no ps: the chief trains as every replica does "
-            "(--mode=allreduce); leave the flag out"
+            "(--mode.name=allreduce); leave the flag out"
         )
 
 
@@ -249,15 +242,7 @@ def _check_jobs(variable: str, spec: Mapping[str, tuple[str, ...]]) -> None:
 
 
 def _read_file(variable: str, path: str) -> str:
-    """Reads the file that describes a cluster which is too long for a variable.
-
-    Args:
-        variable: What names it, for messages.
-        path: Where it is.
-
-    Raises:
-        UserError: If it is no file that can be read, is too large, or is not UTF-8.
-    """
+    """Reads the file that describes a cluster which is too long for a variable."""
     mend = f'give {variable} the path of a JSON file {{"cluster": {{…}}}}, or unset it'
     try:
         # Opening a pipe would wait for somebody to write into it.

@@ -22,12 +22,6 @@ class Traffic:
     """
 
     def __init__(self, addresses: Sequence[str]):
-        """Has counted nothing yet.
-
-        Args:
-            addresses: `host:port` of all tasks, this one among them: connections are told by their
-                ports, at either end.
-        """
         self._ports = {int(address.rsplit(":", 1)[1]) for address in addresses}
         self._open: dict[int, Counts] = {}  # by number of the socket
         self._ended: Counts = (0, 0)

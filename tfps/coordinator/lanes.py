@@ -3,16 +3,76 @@
 import concurrent.futures
 import contextlib
 import itertools
+import logging
 import queue
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
 
 from tfps.cluster.ps_calls import PsCalls
 from tfps.coordinator.executor import Executor
 from tfps.leases.lease import Lease
-from tfps.leases.progress import NO_PROGRESS, LeaseProgress
+from tfps.leases.progress import NO_PROGRESS, LaneProgress, LeaseProgress
+from tfps.storage.paths import is_cloud
+from tfps.worker.closures import Closures
 
+# More than a request to storage takes, and several looks of the chief at the progress.
+AHEAD_SECONDS = 1.5
+_log = logging.getLogger(__name__)
 _TOGETHER_SECONDS = 25e-6  # for each lane: 50 ms where there are 2,000
+
+
+class LeasePrefetcher:
+    """Lets a worker that is about to end its lease fetch the beginning of its next one.
+
+    Workers take the waiting leases in the order in which they were scheduled, so the worker that
+    ends first takes the first of them. Where that guess is wrong a worker has fetched a block of
+    bytes for nothing and another one waits for its own, as it would have without. Shards on local
+    disk need none of this.
+    """
+
+    def __init__(self, executor: Executor, closures: Closures):
+        self._executor = executor
+        self._closures = closures
+        self._opened: dict[int, Lease] = {}  # by lane, the last lease opened
+
+    def update(
+        self,
+        in_flight: Mapping[int, Lease],
+        rows: Sequence[LaneProgress],
+        step_seconds: float | None,
+    ) -> None:
+        """Opens the leases whose turn is near.
+
+        Args:
+            step_seconds: How long a step takes; None while that is not known.
+        """
+        if step_seconds is None:
+            return
+        running, waiting = [], []
+        for lane, lease in in_flight.items():
+            row = rows[lane]
+            if not row.attempts:
+                waiting.append((lane, lease))
+            elif row.worker >= 0:  # else it is just being begun, and by whom is not written yet
+                left = lease.batches - row.steps
+                running.append((left * step_seconds, row.worker))
+        for (seconds, worker), (lane, lease) in zip(sorted(running), waiting, strict=False):
+            if seconds < AHEAD_SECONDS and self._opened.get(lane) is not lease:
+                self._opened[lane] = lease
+                self._open(worker, lease)
+
+    def _open(self, worker: int, lease: Lease) -> None:
+        if not is_cloud(lease.source.path):
+            return
+
+        def tell(future: concurrent.futures.Future) -> None:
+            if error := future.exception():
+                _log.info("%s could not be opened ahead on worker %d: %s", lease, worker, error)
+
+        args = (lease.source.pack(), tf.constant(lease.first, tf.int64))
+        self._executor.run_on(worker, self._closures.open, args).add_done_callback(tell)
 
 
 class Lanes:
@@ -23,13 +83,6 @@ class Lanes:
     """
 
     def __init__(self, progress: LeaseProgress, ps_calls: PsCalls, lanes: int):
-        """Holds nothing yet.
-
-        Args:
-            progress: The progress of as many lanes.
-            ps_calls: Makes the chief's calls of the ps.
-            lanes: How many leases may be in flight.
-        """
         self.rows = [NO_PROGRESS] * lanes
         self._progress = progress
         self._ps_calls = ps_calls
@@ -56,14 +109,7 @@ class Lanes:
         return dict(self._in_flight.values())
 
     def prepare(self, leases: Sequence[Lease]) -> dict[int, Lease]:
-        """Gives each lease a lane, which has no progress yet.
-
-        Args:
-            leases: No more than there are free lanes.
-
-        Returns:
-            The leases by lane.
-        """
+        """Gives each lease a lane, which has no progress yet."""
         given = {self._free.pop(): lease for lease in leases}
         # Also a lane that gets none: a closure that begins only now has nothing to train there.
         numbers = {lane: next(self._numbers) for lane in {*given, *self._ended}}
@@ -127,10 +173,6 @@ def lanes_of(executor: Executor, at_barrier: bool = False) -> int:
 
     One running and one waiting per worker; none waits where workers wait for each other, since
     they would wait for it, too.
-
-    Args:
-        executor: Knows the workers.
-        at_barrier: Whether workers wait for each other.
     """
     workers = len(executor.workers)
     return workers if at_barrier else 2 * workers

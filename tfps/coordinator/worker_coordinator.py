@@ -6,31 +6,36 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tfps.barrier.membership import BarrierMembers
+from tfps.barrier.barrier import BarrierMembers
 from tfps.cluster import failures
+from tfps.cluster.liveness import Liveness
 from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.ps_calls import PsCalls
-from tfps.coordinator.coordinator import POLL_SECONDS, Gradients, not_finite
-from tfps.coordinator.executor import Executor
-from tfps.coordinator.lanes import Lanes, lanes_of
-from tfps.coordinator.lease_prefetch import LeasePrefetcher
-from tfps.coordinator.progress import Progress, TrainingMeter
-from tfps.coordinator.repeated_failure import RepeatedFailure
-from tfps.coordinator.stall import Diagnosis
-from tfps.data.pieces import Piece
-from tfps.data.record_source import RecordSource
-from tfps.evaluation.results import EvaluatedPiece
+from tfps.coordinator.coordinator import (
+    POLL_SECONDS,
+    Gradients,
+    Progress,
+    TrainingMeter,
+    not_finite,
+)
+from tfps.coordinator.executor import Executor, RepeatedFailure
+from tfps.coordinator.lanes import Lanes, LeasePrefetcher, lanes_of
+from tfps.data.record_source import Piece, RecordSource
+from tfps.errors import RunError
+from tfps.evaluation.metrics import EvaluatedPiece
+from tfps.job_dir.task_name import TaskName
 from tfps.leases.bad_record_log import explain_failure
 from tfps.leases.lease import Lease
-from tfps.leases.progress import LeaseProgress
+from tfps.leases.progress import LaneProgress, LeaseProgress
 from tfps.leases.queue import LeaseQueue
 from tfps.worker.closures import Closures, LeaseResult
 
+_STUCK = "look in its log, and whether it can read the shard and reach every ps"
 _APART_SECONDS = 1e-4  # between two looks at the lanes, for each: 0.2 s where there are 2,000
 # Pieces that are evaluated ahead of the one whose result comes next: one for each lane, and of
 # more so many for each, and in all, as their results are held until their turn comes.
@@ -40,13 +45,63 @@ _QUIET_SECONDS = 10.0  # without a batch, after which, and as often, it is asked
 _log = logging.getLogger(__name__)
 
 
-class WorkerCoordinator:
-    """Has each lease trained by one worker; bounded in flight, every wait with a limit.
+class Diagnosis:
+    """Knows which worker has held which lease for how long without training a batch of it."""
 
-    Attributes:
-        meter: What is measured meanwhile.
-        lanes: The leases in flight.
-    """
+    def __init__(self, monitor: TaskMonitor):
+        self._monitor = monitor
+        self._held: dict[int, tuple[Lease, LaneProgress, float]] = {}
+
+    def note(self, leases: Mapping[int, Lease], rows: Sequence[LaneProgress]) -> None:
+        """Notes the progress of the leases in flight."""
+        before, now = self._held, time.monotonic()
+        self._held = {}
+        for lane, lease in leases.items():
+            if rows[lane].worker >= 0:
+                held, seen = (lease, rows[lane]), before.get(lane)
+                is_same = seen is not None and seen[:2] == held
+                self._held[lane] = (*held, seen[2] if seen and is_same else now)
+
+    @property
+    def longest(self) -> float:
+        """For how many seconds some lease has been held without a batch."""
+        return max((time.monotonic() - since for *_, since in self._held.values()), default=0.0)
+
+    def stall(self, what: str, seconds: float) -> RunError:
+        """The error of a wait that was too long.
+
+        Args:
+            what: What did not come, such as "batch was trained".
+        """
+        clauses = [self._holder(*held) for held in self._held.values()]
+        told = {TaskName("worker", row.worker) for _, row, _ in self._held.values()}
+        for outage in self._monitor.outages():
+            if outage.task not in told:
+                clauses.append(f"{outage}: {_describe(outage.liveness, outage.seconds)}")
+        if not self._held:
+            clauses.insert(0, "no worker has begun what it was given")
+        if len(clauses) == 1 and not self._held:
+            clauses.append("every task answers; look in the workers' logs")
+        return RunError(
+            f"no {what} for {seconds:.0f} s: {'; '.join(clauses)}; --stall_seconds allows more time"
+        )
+
+    def _holder(self, lease: Lease, row: LaneProgress, since: float) -> str:
+        task = TaskName("worker", row.worker)
+        outage = self._monitor.outage(task)
+        state = _describe(outage.liveness, outage.seconds) if outage else f"it answers ({_STUCK})"
+        return (
+            f"{self._monitor.place(task)} has held {lease} for {time.monotonic() - since:.0f} s, "
+            f"{row.steps} batches trained: {state}"
+        )
+
+
+def _describe(liveness: Liveness, seconds: float) -> str:
+    return f"{liveness.value} for {seconds:.0f} s ({liveness.what_to_do})"
+
+
+class WorkerCoordinator:
+    """Has each lease trained by one worker; bounded in flight, every wait with a limit."""
 
     def __init__(
         self,
@@ -62,14 +117,7 @@ class WorkerCoordinator:
         """Has given out nothing yet.
 
         Args:
-            executor: Runs closures on the workers.
-            closures: To train a lease, and to evaluate a shard.
-            progress: The progress of as many lanes as `lanes_of` gives.
-            monitor: Knows which tasks are lost.
-            stall_seconds: Limit for the next batch.
-            unrecorded_batches: Says what a lost worker may have pushed without having recorded it.
             members: Whom workers wait for; None where nobody waits.
-            ended: Called with what came of each closure that has trained a lease to its end.
         """
         self.meter = TrainingMeter(executor.workers)
         self._executor = executor
@@ -101,7 +149,6 @@ class WorkerCoordinator:
         report: Callable[[Progress], None],
         due: float = math.inf,
     ) -> None:
-        """See `Coordinator`."""
         self.meter.begin(queue)
         last_examples, last_change = -1, time.monotonic()
         has_begun, next_look = False, 0.0
@@ -138,7 +185,6 @@ class WorkerCoordinator:
         self.meter.pause(queue)
 
     def evaluate(self, pieces: Iterable[Piece]) -> Iterator[EvaluatedPiece]:
-        """See `Coordinator`."""
         todo, waiting = iter(pieces), collections.deque[tuple[concurrent.futures.Future, Piece]]()
         lanes = lanes_of(self._executor)
         ahead = lanes + min(_AHEAD_OF_LANE * lanes, _MOST_AHEAD)
@@ -165,7 +211,6 @@ class WorkerCoordinator:
                 self._refuse_no_end("evaluation", last_change, "record was evaluated")
 
     def gradients(self, source: RecordSource, lease: Sequence[int]) -> Gradients:
-        """See `Coordinator`."""
         args = (source.pack(), tf.constant([*lease, 0], tf.int64))
         future = self._executor.schedule(self._closures.gradients, args)
         began = time.monotonic()
@@ -176,11 +221,7 @@ class WorkerCoordinator:
         return found
 
     def give_out(self, leases: Sequence[Lease]) -> None:
-        """Sends leases to the workers.
-
-        Args:
-            leases: No more than there are free lanes.
-        """
+        """Sends leases to the workers."""
         given = self.lanes.prepare(leases)
         if self._members:
             self._members.work_for([*given, *self.lanes.leases])
@@ -189,17 +230,7 @@ class WorkerCoordinator:
             self._send(lane, lease)
 
     def take_result(self, future: concurrent.futures.Future, queue: LeaseQueue) -> None:
-        """Finishes a lease whose closure has ended, or sends it again.
-
-        Args:
-            future: What the lease is waited for with, done.
-            queue: Where the lease comes from.
-
-        Raises:
-            UserError: If the shard cannot be used.
-            LostPsError: If a ps is lost.
-            RunError: If the loss is not finite, or the shard cannot be read.
-        """
+        """Finishes a lease whose closure has ended, or sends it again."""
         lane, lease = self.lanes.arrived(future)
         doing = f"training epoch {lease.epoch + 1}"
         result = LeaseResult.unpack(self._result(future, doing, lease.source))
@@ -253,7 +284,6 @@ class WorkerCoordinator:
         """Ends a wait for closures beside the training that cannot come to an end, or takes long.
 
         Args:
-            doing: What they do, for people.
             since: When one came to its end last, on the monotonic clock.
             what: What has not happened since, as "shard was evaluated".
         """
@@ -302,9 +332,6 @@ class WorkerCoordinator:
 
         It may be there again by then; what closures failed with before, that were to be run again,
         tells of it as well.
-
-        Raises:
-            LostPsError: If one was.
         """
         deadline = time.monotonic() + _LOSS_SECONDS
         while time.monotonic() < deadline:

@@ -54,14 +54,7 @@ def columns_of(
     label: Sequence[Feature] | None,
     before: int = 0,
 ) -> Columns:
-    """The columns of features and of labels, by name.
-
-    Args:
-        batch: Features, labels and weights.
-        features: What is known of the features.
-        label: What is known of the labels.
-        before: Number of records before them, for messages.
-    """
+    """The columns of features and of labels, by name."""
     x, y, weight = batch
     of_x = list(_named(x, features or (), "x"))
     of_y = list(_named(y, label or (), "label")) if y is not None else []

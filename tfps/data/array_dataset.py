@@ -14,12 +14,10 @@ from tfps.data.dataset_writer import DatasetWriter
 from tfps.data.example_encoder import RecordEncoder
 from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
-from tfps.data.record_order import describe, find_sorted
-from tfps.data.schema import Schema
+from tfps.data.record_order import describe, scratch_for, whole_shuffle
+from tfps.data.schema import Schema, notes
 from tfps.data.tfrecord import frame
-from tfps.data.value_checks import notes
 from tfps.data.value_counts import CountsSum
-from tfps.data.whole_shuffle import scratch_for, whole_shuffle
 from tfps.errors import UserError
 
 _BLOCK = 4096  # records that are serialized at once
@@ -47,7 +45,7 @@ def write_dataset(
     shuffle: Literal["none", "whole"] = "none",
     seed: int = 0,
 ) -> Manifest:
-    """Writes a dataset of what Keras's `fit` takes, for `--train_data` and `--eval_data`.
+    """Writes a dataset of what Keras's `fit` takes, for `--data.train` and `--data.eval`.
 
     Record number k goes to shard k modulo the number of shards, so that records which lie side by
     side, say of one user, are spread. Integers and bool become int64, floats float32, text and
@@ -112,7 +110,7 @@ def write_dataset(
             _say(evaluation.finish(counts=counts_of_last.total), schema)
         written = writer.finish(counts=counts.total)
     _say(written, schema)
-    if text := describe(find_sorted(written), 'shuffle="whole"'):
+    if text := describe(written, 'shuffle="whole"'):
         _log.warning("write_dataset(): %s: %s", directory, text)
     return written
 

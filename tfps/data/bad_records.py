@@ -13,10 +13,54 @@ from google.protobuf.message import DecodeError
 
 from tfps.data.examples import LISTS
 from tfps.data.feature import Feature
-from tfps.data.foreign_records import foreign_kind
 from tfps.data.record_source import RecordSource
 from tfps.data.tfrecord import scan
 from tfps.errors import listed
+
+_CONTENTS = {"int64_list": "integers", "float_list": "floats", "bytes_list": "strings"}
+
+
+def foreign_kind(record: bytes) -> str:
+    """What a record is that is no Example.
+
+    Returns:
+        What to say after the record's name; empty where it may be an Example.
+    """
+    return _list_with_context(record) or _sequence(record)
+
+
+def _list_with_context(record: bytes) -> str:
+    # Loaded here: only records that were not understood come here.
+    from tensorflow_serving.apis.input_pb2 import ExampleListWithContext
+
+    try:
+        found = ExampleListWithContext.FromString(record)
+    except DecodeError:
+        return ""
+    # An Example that is read so has no feature with a value, if it can be read at all.
+    parts = [found.context, *found.examples]
+    values = [value for part in parts for value in part.features.feature.values()]
+    if not any(value.WhichOneof("kind") for value in values):
+        return ""
+    names = {name for part in found.examples for name in part.features.feature}
+    return (
+        f"is an ExampleListWithContext of {len(found.examples)} examples (context: "
+        f"{listed(sorted(found.context.features.feature))}; examples: {listed(sorted(names))}), "
+        "not a tf.train.Example"
+    )
+
+
+def _sequence(record: bytes) -> str:
+    try:
+        found = tf.train.SequenceExample.FromString(record).feature_lists.feature_list
+    except DecodeError:
+        return ""
+    if not found:
+        return ""
+    return (
+        f"is a tf.train.SequenceExample (feature_lists: {listed(sorted(found))}), not a "
+        "tf.train.Example"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +70,6 @@ class BadRecord:
     Attributes:
         number: Of the record in its shard, from 0.
         offset: Byte at which it begins; of what is decompressed, when the shard is compressed.
-        reason: What to say after its name.
         records: How many records are lost with it, itself included: more than 1 where the file ends
             or its length is damaged, up to the next record whose offset is known.
         next_offset: Byte at which the record behind them begins; 0 where there is none.
@@ -56,16 +99,8 @@ def find(
     are held against their checksums.
 
     Args:
-        source: The shard's file, where its records begin and how many there are to be.
         features: Features and labels that every record must hold, ids within their vocabularies.
-        first: Number of the first of the records.
         end: Number of the one after the last.
-
-    Returns:
-        The bad records in order, those in the source's bad ranges left out.
-
-    Raises:
-        tf.errors.OpError: If the file cannot be read.
     """
     bad: list[BadRecord] = []
     number, offset = _known(source, first)
@@ -120,14 +155,10 @@ def _known_behind(source: RecordSource, record: int) -> tuple[int, int]:
     return source.end, 0
 
 
-_CONTENTS = {"int64_list": "integers", "float_list": "floats", "bytes_list": "strings"}
-
-
 def find_problem(record: bytes, features: Sequence[Feature], may_lack: bool = False) -> str:
     """Why a record is not what the features say.
 
     Args:
-        record: A serialized `tf.train.Example`.
         features: Features and labels that it must hold.
         may_lack: Whether it may lack any of them, or have empty lists.
 

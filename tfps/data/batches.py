@@ -20,7 +20,6 @@ class Batching(NamedTuple):
     """How a shard's records become batches.
 
     Attributes:
-        schema: What a record holds.
         size: Records that are read per batch; the last one of a shard has what is left.
         block: Batches of a block, within which records are shuffled; 0 keeps the shard's order.
         parse_threads: Batches parsed at the same time; their order stays the same.
@@ -51,16 +50,10 @@ def read_batches(
     So a lease that is begun again goes on where it was.
 
     Args:
-        source: The shard's file, and where its records begin.
-        batching: How its records become batches.
         seed: Seed of the order and of negatives, scalar int64; may be None where nothing is
             shuffled and there are none.
         bounds: The first batch and the one after the last, scalar int64; None for all. Nothing is
             read before the last known offset at or before the first batch, or before its block.
-        empty: Batches without records that follow.
-
-    Returns:
-        Dataset of (features, labels): dicts by name, each value with a leading batch dimension.
     """
     first, end = bounds or (0, None)
     if batching.block:
@@ -91,18 +84,17 @@ def read_good_batches(
     """Reads what `read_batches` does, less the records in the source's bad ranges.
 
     Args:
-        source: The shard's file, where its records begin, and its bad ranges; its `end` is that
-            of the block of the last batch.
-        batching: How its records become batches, those in bad ranges included.
+        source: The shard's file, where its records begin, and its bad ranges; its `end` is that of
+            the block of the last batch.
         seed: Seed of the order and of negatives, scalar int64.
         bounds: The first batch and the one after the last, scalar int64.
 
     Returns:
         Endless dataset of (number, (bad, features, labels)): a batch's number in the shard and how
         many of its records are bad, scalar int64; dicts by name of what the others hold, each value
-        with a leading batch dimension, which may be 0. After the first batch that cannot be
-        read, no number is what it would have been; behind the last, batches without records have
-        the number -1.
+        with a leading batch dimension, which may be 0. After the first batch that cannot be read,
+        no number is what it would have been; behind the last, batches without records have the
+        number -1.
     """
     first, end = bounds
     schema, threads, negatives = batching.schema, batching.parse_threads, batching.negatives

@@ -21,11 +21,7 @@ class _Converter(Generic[_T]):
         self.column = column
 
     def __call__(self, text: str) -> _T:
-        """The value of one cell.
-
-        Raises:
-            ValueError: If the text is none.
-        """
+        """The value of one cell."""
         [value] = self.column([text])
         return value
 
@@ -66,11 +62,7 @@ class hexadecimal_id:  # noqa: N801 - it is used as the functions beside it
         self._ids = vocabulary - 1
 
     def __call__(self, text: str) -> int:
-        """The id of one cell.
-
-        Raises:
-            ValueError: If the text is no hexadecimal number.
-        """
+        """The id of one cell."""
         if not text:
             return 0
         try:

@@ -1,8 +1,10 @@
 """Writes a dataset: TFRecord shards, then the index and manifest that make them one."""
 
+import contextlib
 import itertools
+import json
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -10,34 +12,68 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tfps.data import manifest, replacement
+from tfps.data import manifest
 from tfps.data.manifest import Manifest
-from tfps.data.record_index import STRIDE, RecordIndex
 from tfps.data.schema import Schema
-from tfps.data.shards import Shard
+from tfps.data.shards import STRIDE, RecordIndex, Shard
 from tfps.data.tfrecord import frame
 from tfps.data.value_counts import Counts
 from tfps.errors import UserError
-from tfps.storage import checksum, files
+from tfps.storage import atomic_file, checksum, files
 from tfps.storage.failures import StorageError
+from tfps.storage.paths import is_file_name
 
+FILE = "replacing.json"
 _DEALT_AT_ONCE = 4096  # records
 _MOST_SHARDS = 100_000  # their numbers have five digits
-
 # Some records of one shard as they stand in a file, and the size of each, with its frame.
 Frames = tuple[bytes, npt.NDArray[np.int64]]
 
 
+def free_prefix(directory: str, name: str, files: Callable[[str], Iterable[str]]) -> str:
+    """The name, or the first of `NAME.2`, `NAME.3`, … whose files are not in the directory yet."""
+    taken = set(tf.io.gfile.listdir(directory))
+    prefixes = (name if number == 1 else f"{name}.{number}" for number in itertools.count(1))
+    return next(prefix for prefix in prefixes if taken.isdisjoint(files(prefix)))
+
+
+def begin(directory: str, files: Sequence[str]) -> None:
+    """Lists files before they are made, or are no part of the dataset any more."""
+    listed = sorted({*_listed(directory), *files})
+    text = json.dumps({"files": listed}, indent=1) + "\n"
+    atomic_file.write(posixpath.join(directory, FILE), text, "partial")
+
+
+def settle(directory: str) -> None:
+    """Deletes those of the listed files that are no part of the dataset, then the list."""
+    listed = _listed(directory)
+    stated = manifest.named_files(directory) if listed else ()
+    for name in (*sorted(set(listed) - set(stated)), *([FILE] if listed else [])):
+        with contextlib.suppress(tf.errors.NotFoundError):
+            tf.io.gfile.remove(posixpath.join(directory, name))
+
+
+def _listed(directory: str) -> list[str]:
+    """Names of the listed files; none without a list."""
+    path = posixpath.join(directory, FILE)
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            content = json.loads(file.read())
+    except tf.errors.NotFoundError:
+        return []
+    except ValueError:
+        content = None
+    files = content.get("files") if isinstance(content, dict) else None
+    if not isinstance(files, list) or not files or not all(map(is_file_name, files)):
+        raise UserError(
+            f"{path} is no list of files in its directory, as it is kept while a dataset is "
+            "written; delete it"
+        )
+    return files
+
+
 def deal(framed: Sequence[bytes], shards: int) -> list[Frames]:
-    """Deals records to shards in turn.
-
-    Args:
-        framed: The records as they stand in a file (`tfps.data.tfrecord.frame`).
-        shards: Their number.
-
-    Returns:
-        The records for the shard whose turn it is, for the next one, …
-    """
+    """Deals records to shards in turn."""
     return [
         (b"".join(some), np.fromiter(map(len, some), np.int64, len(some)))
         for some in (framed[first::shards] for first in range(min(shards, len(framed))))
@@ -55,10 +91,7 @@ class DatasetWriter:
     """A dataset being written; as a context it removes its shards when it fails.
 
     A dataset that is in the directory already stays what it is until the new one is whole
-    (`tfps.data.replacement`).
-
-    Attributes:
-        files: Names of the shards, in order.
+    (`tfps.data.dataset_writer`).
     """
 
     def __init__(
@@ -68,14 +101,6 @@ class DatasetWriter:
         schema: Schema,
         shards: Mapping[str, tf.io.gfile.GFile],
     ) -> None:
-        """Has no records yet.
-
-        Args:
-            directory: Of the dataset.
-            name: Prefix of the files' names.
-            schema: What a record holds.
-            shards: The open files by name, in order.
-        """
         self.files = list(shards)
         self._directory = directory
         self._name = name
@@ -95,13 +120,7 @@ class DatasetWriter:
         Args:
             directory: Made when it does not exist; local or `gs://`.
             name: Prefix of the shards' names; where files have such names, a number follows it.
-            shards: Their number.
-            schema: What a record holds.
             overwrite: Replaces a dataset that is in the directory; without it that is an error.
-
-        Raises:
-            UserError: If the name is no file name, the number of shards is none, or the directory
-                holds a dataset or cannot be written.
         """
         manifest.check_name(name)
         if not 1 <= shards <= _MOST_SHARDS:
@@ -109,10 +128,10 @@ class DatasetWriter:
         try:
             replaced = _replaced(directory, overwrite)
             tf.io.gfile.makedirs(directory)
-            replacement.settle(directory)
-            prefix = replacement.free_prefix(directory, name, lambda x: _names(x, shards))
+            settle(directory)
+            prefix = free_prefix(directory, name, lambda x: _names(x, shards))
             *names, index = _names(prefix, shards)
-            replacement.begin(directory, [*replaced, *names, index])
+            begin(directory, [*replaced, *names, index])
             opened = {
                 file: tf.io.gfile.GFile(posixpath.join(directory, file), "wb") for file in names
             }
@@ -128,11 +147,7 @@ class DatasetWriter:
         return sum(self._records)
 
     def write(self, shard: int, record: bytes) -> None:
-        """Adds a serialized record to a shard.
-
-        Raises:
-            UserError: If the shard cannot be written.
-        """
+        """Adds a serialized record to a shard."""
         framed = frame(record)
         self.write_frames(shard, framed, np.array([len(framed)]))
 
@@ -140,12 +155,7 @@ class DatasetWriter:
         """Adds records that have their frames already to a shard.
 
         Args:
-            shard: Index of the shard.
-            frames: The records as they stand in a file (`tfps.data.tfrecord.frame`).
             sizes: Bytes of each, its frame included, `[records]`.
-
-        Raises:
-            UserError: If the shard cannot be written.
         """
         try:
             self._files[shard].write(frames)
@@ -159,27 +169,13 @@ class DatasetWriter:
         self._bytes[shard] += len(frames)
 
     def write_in_turn(self, dealt: Sequence[Frames]) -> None:
-        """Adds records that are dealt to the shards, from the shard on whose turn it is.
-
-        Args:
-            dealt: As `deal` gives them.
-
-        Raises:
-            UserError: If a shard cannot be written.
-        """
+        """Adds records that are dealt to the shards, from the shard on whose turn it is."""
         shards = len(self._files)
         for turn, (frames, sizes) in enumerate(dealt, self.records):
             self.write_frames(turn % shards, frames, sizes)
 
     def write_all_in_turn(self, framed: Iterable[bytes]) -> None:
-        """Adds all records of a stream, dealt to the shards in turn.
-
-        Args:
-            framed: The records as they stand in a file.
-
-        Raises:
-            UserError: If a shard cannot be written.
-        """
+        """Adds all records of a stream, dealt to the shards in turn."""
         stream = iter(framed)
         while some := list(itertools.islice(stream, _DEALT_AT_ONCE)):
             self.write_in_turn(deal(some, len(self._files)))
@@ -193,12 +189,7 @@ class DatasetWriter:
         """Closes the shards and writes the manifest.
 
         Args:
-            rejected_rows: Bad rows that were left out.
-            best_auc: The AUC that a planted signal allows.
             counts: Over the records that were added; None where nobody counted.
-
-        Returns:
-            The manifest, with sizes and checksums as the storage gives them back.
         """
         try:
             for opened in self._files:
@@ -219,7 +210,7 @@ class DatasetWriter:
             files.sync([*map(self._path, self.files), self._directory])
             manifest.write(written)
             self._done = True
-            replacement.settle(self._directory)
+            settle(self._directory)
         except (tf.errors.OpError, StorageError) as error:
             raise _unwritable(self._directory, error) from None
         return written
@@ -238,7 +229,7 @@ class DatasetWriter:
         try:
             for opened in self._files:
                 opened.close()
-            replacement.settle(self._directory)
+            settle(self._directory)
         except (tf.errors.OpError, StorageError) as failure:
             raise _unwritable(self._directory, failure) from error
 

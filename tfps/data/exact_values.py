@@ -17,12 +17,7 @@ Array = npt.NDArray[Any]
 
 
 class Refusal(Exception):  # noqa: N818 - it is what a value meets
-    """A value that no record can hold as it is.
-
-    Attributes:
-        place: Where it is among the values.
-        text: What is wrong, and the way out.
-    """
+    """A value that no record can hold as it is."""
 
     def __init__(self, place: Sequence[int], text: str):
         super().__init__(text)
@@ -42,9 +37,6 @@ def array_of(cells: Sequence[Any]) -> Array:
 
     NumPy alone would make texts of numbers among texts and floats of large integers, and cut zeros
     from the ends of texts.
-
-    Raises:
-        Refusal: If a cell is of another type, or of another kind than the others.
     """
     if not cells:
         return np.empty(0, np.void)
@@ -112,9 +104,6 @@ def int64_of(values: Array, vocabulary_size: int = 0) -> Array:
     Args:
         values: Numbers, `[n]`.
         vocabulary_size: Number of ids; 0 for numbers that are no ids.
-
-    Raises:
-        Refusal: If a value is a float, does not fit or lies outside the vocabulary.
     """
     if values.dtype.kind == "f" and values.size:
         with np.errstate(invalid="ignore"):
@@ -138,11 +127,7 @@ def int64_of(values: Array, vocabulary_size: int = 0) -> Array:
 
 
 def float32_of(values: Array) -> Array:
-    """Numbers as float32, fractions rounded to the nearest one.
-
-    Raises:
-        Refusal: If a finite value would be infinite, or a whole number another one.
-    """
+    """Numbers as float32, fractions rounded to the nearest one."""
     with np.errstate(over="ignore"):
         narrow = values.astype(np.float32)
     if values.dtype.kind == "f":

@@ -21,15 +21,7 @@ def encode(
     Args:
         values: By feature name: a number or bytes for shape `()`, else a flat sequence or a numpy
             array of the feature's size; for shape `(None,)` of any size.
-        features: What the record holds.
         labels: What else it holds; none for a record without labels.
-
-    Returns:
-        A serialized `tf.train.Example`.
-
-    Raises:
-        UserError: If a value is missing, of another size or dtype or does not fit it, or an id lies
-            outside its vocabulary.
     """
     example = tf.train.Example()
     slots = example.features.feature
@@ -62,15 +54,10 @@ def parse(
 
     Args:
         serialized: Strings `[n]`, each a serialized `tf.train.Example`.
-        features: What the records hold.
-        labels: What else is wanted of them.
 
     Returns:
         Tensors `[n, *shape]` of the features and of the labels, by name; for shape `(None,)` ragged
         `[n, (values)]`, where a record without the feature has no values.
-
-    Raises:
-        tf.errors.InvalidArgumentError: If a record does not hold what the features say.
     """
     wanted = {feature.name: _parsed_as(feature) for feature in (*features, *labels)}
     parsed = tf.io.parse_example(serialized, wanted)

@@ -31,7 +31,6 @@ class KeyRows(NamedTuple):
     Attributes:
         keys: `[n]` int64, or objects that are bytes.
         vectors: `[n, dim]` float32, finite.
-        where: Given an index below n, names file and row for messages.
     """
 
     keys: np.ndarray
@@ -47,10 +46,7 @@ class KeyRowFiles:
     numbers; a record of a TFRecord file has the features `key` and `vector`.
 
     Attributes:
-        path: A file, a glob, or a directory, of which the files are meant that have `.tfrecord` in
-            their names or `.parquet` at their ends.
         key_dtype: `int64` or `string`.
-        dim: Length of a vector.
     """
 
     path: str
@@ -58,11 +54,7 @@ class KeyRowFiles:
     dim: int
 
     def paths(self) -> list[str]:
-        """The files, in the order of their names.
-
-        Raises:
-            UserError: If there are none.
-        """
+        """The files, in the order of their names."""
         path = self.path
         if files.is_directory(path):
             names = [n for n in files.names(path) if ".tfrecord" in n or n.endswith(".parquet")]
@@ -78,13 +70,7 @@ class KeyRowFiles:
         return found
 
     def read(self) -> Iterator[KeyRows]:
-        """All rows of all files, some at a time.
-
-        Raises:
-            UserError: If a file is damaged, or a row is no key with a finite vector of `dim`
-                numbers; names file and row.
-            StorageError: If a file cannot be read.
-        """
+        """All rows of all files, some at a time."""
         for path in self.paths():
             try:
                 is_parquet = parquet.is_parquet(path)

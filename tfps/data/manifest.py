@@ -19,7 +19,7 @@
          "compression": "",             "GZIP" and "ZLIB" are read as well
          "generation": 0}, ...          of the object on gs://; 0 for a local file
       ],
-      "index": {                        where every 1,024th record begins (tfps.data.record_index)
+      "index": {                        where every 1,024th record begins (tfps.data.shards)
         "file": "criteo.index", "stride": 1024, "crc32c": "4d3c2b1a"
       },
       "rejected_rows": 0,               bad rows left out by --max_bad_rows
@@ -42,10 +42,15 @@ from typing import Any, Self
 
 import tensorflow as tf
 
-from tfps.data import record_index
-from tfps.data.json_fields import MEND, JsonFields
-from tfps.data.record_index import RecordIndex
-from tfps.data.shards import Shard, check_files, with_generations
+from tfps.data.shards import (
+    MEND,
+    JsonFields,
+    RecordIndex,
+    Shard,
+    check_files,
+    read_index,
+    with_generations,
+)
 from tfps.data.value_counts import Counts, ValueCounts
 from tfps.errors import UserError
 from tfps.storage import atomic_file, checksum, files
@@ -62,14 +67,7 @@ class Manifest:
     """What a dataset holds.
 
     Attributes:
-        name: Prefix of the shards' file names.
-        features: `Feature.schema()` of every input.
-        labels: `Feature.schema()` of every label.
-        shards: The files, in order.
-        index: Where their records begin.
-        rejected_rows: Bad rows that were left out.
         best_auc: The AUC that a planted signal allows, or None.
-        origin: Of the shards: `WRITTEN` with the manifest, or `FOUND` where it was written.
         counts: Of features and labels by name; none where nobody counted.
         directory: Where the dataset is; not part of the file.
     """
@@ -106,11 +104,7 @@ class Manifest:
         }
 
     def in_whole_batches(self, size: int) -> Self:
-        """The dataset less the last records of each shard that fill no batch.
-
-        Args:
-            size: Records of a batch.
-        """
+        """The dataset less the last records of each shard that fill no batch."""
         whole = (dataclasses.replace(x, records=x.records // size * size) for x in self.shards)
         return dataclasses.replace(self, shards=tuple(whole))
 
@@ -120,11 +114,7 @@ class Manifest:
 
 
 def check_name(name: str) -> None:
-    """Refuses a dataset's name that its files' names could not begin with.
-
-    Raises:
-        UserError: If it is none.
-    """
+    """Refuses a dataset's name that its files' names could not begin with."""
     if not _NAME.fullmatch(name):
         raise UserError(f"--name={name}: use letters, digits, '-', '_' and '.' only")
 
@@ -166,18 +156,12 @@ def read(directory: str, flag: str = "", may_be_cut: bool = False) -> Manifest:
     """Reads a dataset's manifest and looks whether its shards are there.
 
     Args:
-        directory: Of the dataset, local or `gs://`.
-        flag: What named the directory, for messages; for example `--train_data`.
+        flag: What named the directory, for messages; for example `--data.train`.
         may_be_cut: Whether a shard may have fewer bytes than the manifest says.
 
     Returns:
-        The manifest, all its shards present and of their size; on gs:// also of their content,
-        with the generations that they have now.
-
-    Raises:
-        UserError: If the directory is no dataset, or a shard is missing or another than the
-            manifest says.
-        StorageError: If the storage does not answer.
+        The manifest, all its shards present and of their size; on gs:// also of their content, with
+        the generations that they have now.
     """
     where = f"{flag}={directory}" if flag else directory
     try:
@@ -194,23 +178,13 @@ def read(directory: str, flag: str = "", may_be_cut: bool = False) -> Manifest:
 
 
 def named_files(directory: str) -> tuple[str, ...]:
-    """Names of shards and index of the dataset in a directory, none if there is no dataset.
-
-    Raises:
-        UserError: If the manifest cannot be understood, and with it these names.
-        tf.errors.OpError: If the storage does not answer.
-    """
+    """Names of shards and index of the dataset in a directory, none if there is no dataset."""
     fields = _stored(directory)
     return _files(fields) if fields else ()
 
 
 def files_to_replace(directory: str) -> tuple[str, ...]:
-    """As `named_files`, for a dataset that is to be replaced.
-
-    Raises:
-        UserError: If the manifest cannot be understood, or the shards were made by something else.
-        tf.errors.OpError: If the storage does not answer.
-    """
+    """As `named_files`, for a dataset that is to be replaced."""
     fields = _stored(directory)
     if fields is None:
         return ()
@@ -223,11 +197,7 @@ def files_to_replace(directory: str) -> tuple[str, ...]:
 
 
 def verify(manifest: Manifest, shard: Shard) -> None:
-    """Reads a shard and compares its checksum.
-
-    Raises:
-        UserError: If the file is missing, cannot be read, or is not what was written.
-    """
+    """Reads a shard and compares its checksum."""
     path = manifest.path_of(shard)
     try:
         found = checksum.of_file(path)
@@ -282,7 +252,7 @@ def _decode(text: str, where: str, directory: str) -> Manifest:
         features=list(map(_schema, fields.objects("features"))),
         labels=list(map(_schema, fields.objects("labels"))),
         shards=shards,
-        index=record_index.read(fields.object("index"), directory, where, shards),
+        index=read_index(fields.object("index"), directory, where, shards),
         rejected_rows=fields.get("rejected_rows", int),
         best_auc=fields.get("best_auc", float | None),
         origin=fields.get("origin", str),

@@ -28,7 +28,6 @@ class Negatives:
     no other: then ids are drawn evenly, and what belongs to them stays the record's.
 
     Attributes:
-        count: How many each record gets.
         columns: Names of the features of which a negative has others than its record: first the id
             that is drawn, then those that belong to it, which are taken from the record whose id it
             is.
@@ -52,18 +51,7 @@ class Negatives:
         features: Sequence[Feature],
         targets: Sequence[Feature],
     ) -> "Negatives":
-        """The negatives that `data.negatives` and the fields beside it ask for.
-
-        Args:
-            count: As the attribute.
-            columns: As the attribute.
-            distribution: One of `DISTRIBUTIONS`.
-            features: Those of the records.
-            targets: What the model learns.
-
-        Raises:
-            UserError: If they cannot be sampled for such records.
-        """
+        """The negatives that `data.negatives` and the fields beside it ask for."""
         known = {feature.name: feature for feature in features}
         for name in columns:
             if name not in known:
@@ -74,7 +62,7 @@ class Negatives:
         if not columns:
             raise UserError(
                 f"data.negatives={count}: which feature is drawn? Name it, as in "
-                "--set=data.negatives_of=item"
+                "--data.negatives_of=item"
             )
         drawn = known[columns[0]]
         if drawn.shape not in ((), (1,)) or drawn.vocabulary_size < 2:

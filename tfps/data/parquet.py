@@ -33,8 +33,6 @@ class ParquetBlock:
     """Some rows of a file.
 
     Attributes:
-        path: The file.
-        before: Number of rows before the block.
         batch: A `pyarrow.RecordBatch` of the columns that were asked for.
         size: Bytes that it takes of the file, about.
     """
@@ -45,11 +43,7 @@ class ParquetBlock:
     size: int
 
     def columns(self, row_format: RowFormat) -> tuple[int, dict[str, Columns]]:
-        """Number of rows, and their values by field name.
-
-        Raises:
-            ValueError: If a row is bad; `rows` knows which.
-        """
+        """Number of rows, and their values by field name."""
         values, others = {}, []
         for name, field in row_format.fields.items():
             if (found := self._numbers(field)) is not None:
@@ -97,11 +91,7 @@ def is_parquet(path: str) -> bool:
 
 
 def column_names(path: str) -> list[str]:
-    """Names of the columns of a Parquet file, in its order.
-
-    Raises:
-        UserError: If pyarrow is not installed, or the file cannot be read.
-    """
+    """Names of the columns of a Parquet file, in its order."""
     with _opened(path) as file:
         return list(file.schema_arrow.names)
 
@@ -112,13 +102,7 @@ def parquet_blocks(
     """All rows of a Parquet file, in order.
 
     Args:
-        path: The file, local or `gs://`.
-        row_format: Names the columns to read.
-        others: Columns to read besides.
         block_rows: How many rows a block has at most, fewer where they are large.
-
-    Raises:
-        UserError: If pyarrow is not installed, the file cannot be read, or lacks a column.
     """
     columns = sorted({*_columns_of(row_format), *others})
     size, before = tf.io.gfile.stat(path).length, 0
@@ -248,12 +232,7 @@ def cell_texts(path: str, name: str, column: Any) -> Sequence[Cell]:
     """The cells of a column as text, or as lists of texts; bytes as they would be read of a file.
 
     Args:
-        path: The file, for messages.
-        name: The column's.
         column: A `pyarrow.Array`.
-
-    Raises:
-        UserError: If the column is of another type than numbers, text or lists of them.
     """
     column = _decoded(column)
     arrow, kind = _arrow(), column.type

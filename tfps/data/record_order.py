@@ -1,183 +1,235 @@
-"""Tells of records that are sorted, which training would feel.
+"""Warns of records that come in runs of equal values, such as labels, which training would feel.
 
 Training shuffles some thousand neighbouring records of a shard, not the whole dataset. Where
-records are sorted, say by user or by label, its batches are of few users or of one label, and the
-model ends worse.
-
-A sample of neighbouring records shows it, of a size that does not depend on the dataset's. Each
-column is measured by the serial correlation of its values' ranks,
-
-    r = 1 - mean((R[i + 1] - R[i])^2) / (2 var(R)),
-
-von Neumann's ratio (Bartels, JASA 77, 1982): about 0 in a random order, whatever the values are and
-however often each occurs; 1 where neighbours are equal, or next to each other in a sorted column.
-For two values, and for runs of ids in no order, it is the share of neighbours that are equal beyond
-chance. A shard that training shuffles as a whole is looked at in a drawn order, too, so that there
-only its difference from other shards counts.
+records are sorted by class or by user, its batches are of few of them, and the model ends worse.
 """
 
+import contextlib
+import heapq
+import io
 import itertools
-from collections.abc import Sequence
+import os
+import struct
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from tfps import byte_size
 from tfps.data import bad_records, examples
 from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
 from tfps.data.schema import Schema
-from tfps.data.tfrecord import scan
+from tfps.data.tfrecord import FOOTER_BYTES, HEADER_BYTES, scan
 from tfps.errors import UserError
+from tfps.storage.paths import is_local
 
+MEMORY_BYTES = 512 << 20  # of records that are held at once
+_OVERHEAD_BYTES = 160  # what Python needs for a record and its number, beside its bytes
+_LEAST_READ_BYTES = 64 << 10
+_DRAWN_AT_ONCE = 4096
+_ENTRY = struct.Struct("<QQ")  # a record's number; then the record, which begins with its length
+_Run = tuple[int, int]  # where it begins and ends in the file
 SHUFFLED_RECORDS = 8192  # neighbours of a shard, by the default of `Data.shuffle_buffer`
-# From here on half of a record's rank is told by its neighbour: where values come in runs, so many
-# neighbours are worth half as many, or fewer, that are drawn at random.
-ALIKE = 0.5
-# In a random order r is off by about 1/sqrt(pairs): so many times that is no chance. So nothing is
-# told of less than a hundred records.
-_CERTAIN = 10.0
-_ASCENDING = 0.95  # of the neighbours that differ
-_SAMPLED_RECORDS = 8192
-_SAMPLED_BYTES = 64 << 20
-_STRETCHES = 256
-_LARGEST_WIDTH = 64  # values of a record: ids and numbers, not an image
+ALIKE = 0.5  # of the pairs of neighbours that chance would not make equal
+_LEAST_RECORDS = 200  # by which order is told from chance
+_STRETCHES, _SAMPLED_RECORDS, _SAMPLED_BYTES = 256, 8192, 64 << 20
 _SHOWN_COLUMNS = 4
 
 
-class SortedColumn(NamedTuple):
-    """A feature or label in which neighbouring records are alike.
-
-    Attributes:
-        name: Of the feature or label.
-        is_label: Which of the two it is.
-        correlation: The serial correlation of ranks, of the value where it is largest.
-        is_rising: Whether it is a number, no id, that grows from record to record, as the time does
-            in logs.
-    """
-
-    name: str
-    is_label: bool
-    correlation: float
-    is_rising: bool
-
-
-class _Stretch(NamedTuple):
-    """Neighbouring records of a shard, the first of which the index knows."""
-
-    shard: int
-    first: int
-    offset: int
-
-
-class _Neighbours(NamedTuple):
-    """Pairs of sampled records that follow each other: two arrays of their numbers, `[pairs]`."""
-
-    left: npt.NDArray[np.int64]
-    right: npt.NDArray[np.int64]
-
-
-def find_sorted(dataset: Manifest) -> list[SortedColumn]:
-    """The columns in which neighbouring records are alike, labels first.
-
-    Features of shape `(None,)` and of more than 64 values are not looked at, and of compressed
-    shards only the beginning is.
+def whole_shuffle(
+    records: Iterable[bytes], seed: int, scratch: str, memory_bytes: int = MEMORY_BYTES
+) -> Iterator[bytes]:
+    """Reads all records, then gives them back in a drawn order.
 
     Args:
-        dataset: Its shards are read, about 8,192 records or 64 MiB of them.
+        memory_bytes: Of records that are held at once. The sorted runs are read through buffers of
+            that size together, but for runs of which more than one falls on 64 KiB.
+    """
+    runs: list[_Run] = []
+    held: list[tuple[int, bytes]] = []
+    size = 0
+    with _temporary_file(scratch) as file:
+        for entry in zip(_drawn_numbers(seed), records):  # noqa: B905 (the numbers have no end)
+            held.append(entry)
+            size += len(entry[1]) + _OVERHEAD_BYTES
+            if size >= memory_bytes:
+                held.sort()
+                runs.append(_write_run(file, held, scratch))
+                held, size = [], 0
+        held.sort()
+        read_bytes = max(_LEAST_READ_BYTES, memory_bytes // (len(runs) or 1))
+        stored = [_read_run(file, run, read_bytes) for run in runs]
+        for _, record in heapq.merge(*stored, held):
+            yield record
 
-    Raises:
-        UserError: If a shard cannot be read.
+
+def scratch_for(directory: str) -> str:
+    """The local directory for what does not fit the memory."""
+    return directory if is_local(directory) else tempfile.gettempdir()
+
+
+def describe_room(directory: str, size: int) -> str:
+    """What room a shuffle needs beside the shards, to be said before it begins.
+
+    Args:
+        size: Bytes of all records, or of what they are made of.
+
+    Returns:
+        A sentence; empty where the memory holds all records.
+    """
+    if size < MEMORY_BYTES:
+        return ""
+    return (
+        f"the shuffle needs room in {scratch_for(directory)} for all records once more, beside the "
+        f"shards, until it is done; the input has {byte_size.show(size)}"
+    )
+
+
+def _drawn_numbers(seed: int) -> Iterator[int]:
+    """Numbers below 2^64, the same ones with every version of NumPy (its policy, NEP 19)."""
+    generator = np.random.PCG64(seed)
+    while True:
+        yield from generator.random_raw(_DRAWN_AT_ONCE).tolist()
+
+
+@contextlib.contextmanager
+def _temporary_file(scratch: str) -> Iterator[IO[bytes]]:
+    try:
+        file = tempfile.TemporaryFile(dir=scratch)  # noqa: SIM115 (closed below)
+    except OSError as error:
+        raise _unusable(scratch, error) from None
+    try:
+        yield file
+    finally:
+        with contextlib.suppress(OSError):  # of what a full disk did not take, and nobody wants now
+            file.close()
+
+
+def _write_run(file: IO[bytes], entries: list[tuple[int, bytes]], scratch: str) -> _Run:
+    """Adds sorted entries to the file."""
+    begin = file.tell()
+    numbered = ((number.to_bytes(8, "little"), record) for number, record in entries)
+    try:
+        file.writelines(itertools.chain.from_iterable(numbered))
+        file.flush()
+    except OSError as error:
+        raise _unusable(scratch, error) from None
+    return begin, file.tell()
+
+
+def _read_run(file: IO[bytes], run: _Run, read_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """The entries of a run, in their order."""
+    content = io.BufferedReader(_Section(file.fileno(), *run), read_bytes)
+    while head := content.read(_ENTRY.size):
+        number, length = _ENTRY.unpack(head)
+        # Of the record's own header the length is read already.
+        yield number, head[8:] + content.read(HEADER_BYTES - 8 + length + FOOTER_BYTES)
+
+
+class _Section(io.RawIOBase):
+    """Part of a file that others read elsewhere."""
+
+    def __init__(self, descriptor: int, begin: int, end: int):
+        self._descriptor, self._at, self._end = descriptor, begin, end
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        wanted = min(len(buffer), self._end - self._at)
+        count = os.preadv(self._descriptor, [memoryview(buffer)[:wanted]], self._at)
+        self._at += count
+        return count
+
+
+def _unusable(scratch: str, error: OSError) -> UserError:
+    return UserError(
+        f"the shuffle keeps the records in a temporary file in {scratch}, which cannot be written "
+        f"({error.strerror}); it needs as much room as the shards do, and beside them (for gs:// "
+        "TMPDIR names another directory)"
+    )
+
+
+def describe(dataset: Manifest, hint: str) -> str:
+    """What to say of a dataset whose records come in runs; empty if they do not.
+
+    Judged are labels and features of one value. Of compressed shards only the beginning is read.
+
+    Args:
+        dataset: About 8,192 records of its shards are read, or 64 MiB of them.
     """
     schema = Schema.of(dataset)
-    judged = [each for each in (*schema.labels, *schema.features) if _is_judged(each)]
+    judged = [each for each in (*schema.labels, *schema.features) if each.size == 1]
     try:
         sampled = _sample(dataset, judged)
     except tf.errors.OpError as error:
         raise UserError(f"{dataset.directory} cannot be read: {error.message}") from None
     records = [record for _, some in sampled for record in some]
-    if not records or not judged:
-        return []
-    values, _ = examples.parse(tf.constant(records), judged)
-    runs = _runs(dataset, sampled)
-    as_stored = _neighbours([run for some in runs.values() for run in some])
-    as_trained = _neighbours(_as_trained(dataset, runs))
-    found = []
-    for feature in judged:
-        columns = values[feature.name].numpy().reshape(len(records), -1).T
-        correlation, ranks = max(
-            ((_correlation(ranks, as_trained), ranks) for ranks in map(_ranks, columns)),
-            key=lambda each: each[0],
-        )
-        if correlation >= max(ALIKE, _CERTAIN / max(1, len(as_trained.left)) ** 0.5):
-            is_label = feature in schema.labels
-            is_rising = not is_label and _is_rising(feature, ranks, as_stored)
-            found.append(SortedColumn(feature.name, is_label, correlation, is_rising))
-    return found
-
-
-def describe(columns: Sequence[SortedColumn], mend: str) -> str:
-    """What to tell of sorted columns; empty where there are none.
-
-    Args:
-        columns: As `find_sorted` gave them.
-        mend: What writes the records in a drawn order, such as `--shuffle=whole`.
-    """
-    if not columns:
+    if len(records) < _LEAST_RECORDS or not judged:
         return ""
-    told = ", ".join(
-        f"{'label ' if column.is_label else ''}{column.name!r} by {column.correlation:.2f}"
-        for column in columns[:_SHOWN_COLUMNS]
+    values, _ = examples.parse(tf.constant(records), judged)
+    shards = np.repeat([shard for shard, _ in sampled], [len(some) for _, some in sampled])
+    # Training shuffles the whole of a short shard, so that all its records are neighbours.
+    are_short = np.array([shard.records <= SHUFFLED_RECORDS for shard in dataset.shards])[shards]
+    blocks = np.where(are_short, shards, -1 - np.arange(len(shards)) // 2)
+    found = {each: _runs(values[each.name].numpy().reshape(-1), blocks) for each in judged}
+    if not (columns := [each for each in judged if found[each] >= ALIKE]):
+        return ""
+    named = ", ".join(
+        f"{'label ' if each in schema.labels else ''}{each.name!r} by {found[each]:.2f}"
+        for each in columns[:_SHOWN_COLUMNS]
     )
     more = len(columns) - _SHOWN_COLUMNS
-    text = (
-        f"the records are sorted, or come in long runs: neighbours correlate in {told}"
-        f"{f' and in {more} more' if more > 0 else ''} (by rank; about 0 in a random order, told "
-        f"from {ALIKE} on). Training shuffles {SHUFFLED_RECORDS:,} neighbours of a shard at a "
-        "time, so that batches are of few of these values, which most models end worse for. "
+    return (
+        f"the records are sorted, or come in long runs: neighbours are equal in {named}"
+        f"{f' and in {more} more' if more > 0 else ''} (0 in a random order, 1 always). Training "
+        f"shuffles {SHUFFLED_RECORDS:,} neighbours of a shard at a time, so batches hold few of "
+        "these values, and most models end worse. Leave it if this is the order of time and "
+        f"training is to follow it; otherwise {hint} writes the records in a drawn order"
     )
-    rising = next((column.name for column in columns if column.is_rising), None)
-    if rising:
-        return (
-            f"{text}{rising!r} grows from record to record: if this is the order of time, and "
-            f"training is to follow it, leave it; otherwise {mend} writes the records in a drawn "
-            "order"
-        )
-    return f"{text}{mend} writes the records in a drawn order"
 
 
-def _is_judged(feature: Feature) -> bool:
-    return feature.size is not None and 0 < feature.size <= _LARGEST_WIDTH
+def _runs(values: npt.NDArray[np.generic], blocks: npt.NDArray[np.int64]) -> float:
+    """How many pairs within blocks are equal: 0 as many as anywhere, 1 all of them."""
+    kinds, numbers = np.unique(values, return_inverse=True)
+    if len(kinds) == 1:
+        return 0.0
+    equal = _pairs(numbers) / (len(values) * (len(values) - 1))
+    equal_in_block = _pairs(blocks * len(kinds) + numbers) / max(1, _pairs(blocks))
+    return (equal_in_block - equal) / (1 - equal)
 
 
-def _sample(dataset: Manifest, features: Sequence[Feature]) -> list[tuple[_Stretch, list[bytes]]]:
-    """Stretches of records that are spread evenly over the dataset; without bad records."""
+def _pairs(values: npt.NDArray[np.int64]) -> int:
+    """Number of ordered pairs of equal values."""
+    counts = np.unique(values, return_counts=True)[1]
+    return int((counts * (counts - 1)).sum())
+
+
+def _sample(dataset: Manifest, features: Sequence[Feature]) -> list[tuple[int, list[bytes]]]:
+    """Stretches of good records, spread evenly over the dataset, each with its shard's number."""
     known = [
-        _Stretch(index, entry * dataset.index.stride, offset)
-        for index, shard in enumerate(dataset.shards)
+        (number, entry * dataset.index.stride, offset)
+        for number, shard in enumerate(dataset.shards)
         for entry, offset in enumerate(
-            [0] if shard.compression else dataset.index.offsets[index].tolist()
+            [0] if shard.compression else dataset.index.offsets[number].tolist()
         )
     ]
     count = min(len(known), _STRETCHES)
     chosen = [known[number * len(known) // count] for number in range(count)]
-    if not chosen:
-        return []
     record_bytes = dataset.bytes / max(1, dataset.records)
-    most = min(_SAMPLED_RECORDS, int(_SAMPLED_BYTES / record_bytes)) // count
+    most = min(_SAMPLED_RECORDS, int(_SAMPLED_BYTES / max(1, record_bytes))) // max(1, count)
     length = min(dataset.index.stride, max(2, most))
 
-    def read(stretch: _Stretch) -> list[bytes]:
-        shard = dataset.shards[stretch.shard]
-        stored = scan(
-            dataset.path_of(shard),
-            shard.compression,
-            stretch.first,
-            stretch.offset,
-            read_bytes=int(length * record_bytes * 1.1),
-        )
+    def read(stretch: tuple[int, int, int]) -> list[bytes]:
+        number, first, offset = stretch
+        shard = dataset.shards[number]
+        path, size = dataset.path_of(shard), int(length * record_bytes * 1.1)
+        stored = scan(path, shard.compression, first, offset, read_bytes=size)
         return [
             each.data
             for each in itertools.islice(stored, length)
@@ -187,59 +239,4 @@ def _sample(dataset: Manifest, features: Sequence[Feature]) -> list[tuple[_Stret
         ]
 
     with ThreadPoolExecutor(max_workers=16) as pool:  # in a bucket each takes its time
-        return list(zip(chosen, pool.map(read, chosen), strict=True))
-
-
-def _runs(
-    dataset: Manifest, sampled: Sequence[tuple[_Stretch, list[bytes]]]
-) -> dict[int, list[npt.NDArray[np.int64]]]:
-    """By shard, the numbers of the sampled records of each stretch."""
-    runs: dict[int, list[npt.NDArray[np.int64]]] = {}
-    begin = 0
-    for stretch, records in sampled:
-        runs.setdefault(stretch.shard, []).append(np.arange(begin, begin + len(records)))
-        begin += len(records)
-    return runs
-
-
-def _as_trained(
-    dataset: Manifest, runs: dict[int, list[npt.NDArray[np.int64]]]
-) -> list[npt.NDArray[np.int64]]:
-    """Runs of sampled records, those of shards that training shuffles whole in a drawn order."""
-    draw = np.random.default_rng(0)
-    found: list[npt.NDArray[np.int64]] = []
-    for shard, some in runs.items():
-        if dataset.shards[shard].records <= SHUFFLED_RECORDS:
-            found.append(draw.permutation(np.concatenate(some)))
-        else:
-            found.extend(some)
-    return found
-
-
-def _neighbours(runs: Sequence[npt.NDArray[np.int64]]) -> _Neighbours:
-    return _Neighbours(
-        np.concatenate([run[:-1] for run in runs]), np.concatenate([run[1:] for run in runs])
-    )
-
-
-def _ranks(values: npt.NDArray[np.generic]) -> npt.NDArray[np.float64]:
-    """The rank of each value; equal ones have their mean rank."""
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[places]
-
-
-def _correlation(ranks: npt.NDArray[np.float64], neighbours: _Neighbours) -> float:
-    """The serial correlation; 0 for a constant column, whose order is none."""
-    variance = ranks.var()
-    if not variance or not len(neighbours.left):
-        return 0.0
-    steps = ranks[neighbours.right] - ranks[neighbours.left]
-    return float(1 - (steps**2).mean() / (2 * variance))
-
-
-def _is_rising(feature: Feature, ranks: npt.NDArray[np.float64], neighbours: _Neighbours) -> bool:
-    if feature.dtype == "string" or feature.vocabulary_size:
-        return False
-    steps = ranks[neighbours.right] - ranks[neighbours.left]
-    differing = steps[steps != 0]
-    return bool(len(differing) and (differing > 0).mean() >= _ASCENDING)
+        return list(zip((shard for shard, _, _ in chosen), pool.map(read, chosen), strict=True))

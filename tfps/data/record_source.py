@@ -1,8 +1,11 @@
 """A shard's records from any record on: where they are, and how a closure reads them."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import tensorflow as tf
+
+from tfps.data.manifest import Manifest
 
 _BUFFER_BYTES = 8 << 20
 
@@ -11,12 +14,8 @@ class RecordSource(NamedTuple):
     """A shard's file, and where some of its records begin; what a lease says, as Python values.
 
     Attributes:
-        path: Path of the file.
-        compression: "", "GZIP" or "ZLIB".
         offsets: Byte offsets of records `first`, `first + stride`, …, at least one. Compressed
             files have only that of record 0.
-        first: The record of the first offset.
-        stride: Records between two offsets.
         end: The record after the last that is needed; 0 where all are.
         bad_ranges: Neighbouring records that are passed over, in order: the first of them, how many
             there are, and the byte at which the record behind them begins.
@@ -198,3 +197,39 @@ def without_rewrites(dataset: tf.data.Dataset) -> tf.data.Dataset:
     # that its pipeline has ended: the closure then waits for the next time it wakes, seconds later.
     options.autotune.enabled = False
     return dataset.with_options(options)
+
+
+class Piece(NamedTuple):
+    """Neighbouring records of one shard."""
+
+    shard: int
+    source: RecordSource
+    first: int
+    records: int
+    is_last: bool
+
+    def tensors(self) -> tuple[PackedSource, tf.Tensor]:
+        """What `Closures.evaluate` is called with."""
+        return self.source.pack(), tf.constant([self.first, self.records], tf.int64)
+
+
+def pieces_of(data: Manifest, largest: int, shards: Iterator[int] | None = None) -> Iterator[Piece]:
+    """The pieces of a dataset, made as they are asked for.
+
+    Args:
+        largest: Records that a piece has at most. A compressed shard is one piece, since nothing in
+            it can be found without reading all before.
+        shards: Positions of the shards, in their order; None for all.
+
+    Yields:
+        All pieces of one shard after those of the other, none of a shard without records.
+    """
+    for number in range(len(data.shards)) if shards is None else shards:
+        shard = data.shards[number]
+        size = largest if len(data.index.offsets[number]) else max(1, shard.records)
+        for first in range(0, shard.records, size):
+            count = min(size, shard.records - first)
+            end = first + count
+            entries = data.index.entries_of(number, first, end)
+            source = RecordSource(data.path_of(shard), shard.compression, *entries, end)
+            yield Piece(number, source, first, count, end == shard.records)

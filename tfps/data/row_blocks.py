@@ -2,14 +2,90 @@
 
 import csv
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import NamedTuple
 
-from tfps.data.row_format import BadRow, Columns, RowFormat, Values
-from tfps.data.row_header import Header
-from tfps.data.text_file import text_file
+from tfps.data.row_format import BadRow, Columns, RowFormat, Values, text_file
+from tfps.errors import UserError
 
 # What a block's rows become fits a core's cache: larger ones take longer per row.
 BLOCK_BYTES = 256 << 10
+
+
+class Header(NamedTuple):
+    """A line that names the columns of a file."""
+
+    path: str
+    lines: int
+    columns: tuple[str, ...]
+
+    def layout(self, row_format: RowFormat) -> RowFormat:
+        """A format whose columns are found by their names, wherever they stand in the file."""
+        where = f"{self.path} line {self.lines}"
+        needed = {name: None for field in row_format.fields.values() for name in field.columns}
+        missing = [name for name in needed if name not in self.columns]
+        if missing:
+            raise UserError(
+                f"{where} is a header without the column {listed(missing)} (it has "
+                f"{listed(self.columns, 20)}); correct the header, or the names in the config's "
+                "rows(), also if the line is a row"
+            )
+        self.check_once()
+        return dataclasses.replace(row_format, columns=self.columns)
+
+    def check_once(self) -> None:
+        """Refuses a name that is there twice."""
+        if len(set(self.columns)) != len(self.columns):
+            twice = next(name for name in self.columns if self.columns.count(name) > 1)
+            raise UserError(
+                f"{self.path} line {self.lines}: the header names the column {twice!r} twice"
+            )
+
+
+def find_header(path: str, row_format: RowFormat) -> Header | None:
+    """The header of a file; None where its first line is a row.
+
+    It is one if half of its cells or more, or of the format's columns if they are fewer, are names
+    of columns or fields, in any order. Columns are then found by name, as in a Parquet file.
+    """
+    first = first_line(path, row_format.delimiter)
+    if first is None:
+        return None
+    known = _names([*row_format.columns, *row_format.fields])
+    fewest = min(len(first.columns), len(row_format.columns))
+    return first if 0 < fewest <= 2 * len(known & _names(first.columns)) else None
+
+
+def _names(cells: Collection[str]) -> set[str]:
+    """What may be names: rows of numbers would be headers of columns that have numbers as names."""
+    return {cell.casefold() for cell in cells if not _is_number(cell)}
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text or "0")
+    except ValueError:
+        return False
+    return True
+
+
+def first_line(path: str, delimiter: str) -> Header | None:
+    """The cells of the first line that is not blank; None if there is none, or it is no row."""
+    with text_file(path) as (content, _):
+        texts = (line.decode("utf-8", errors="surrogateescape") for line in content)
+        reader = csv.reader(texts, delimiter=delimiter, skipinitialspace=True)
+        try:
+            rows = (tuple(map(str.strip, row)) for row in reader)
+            cells = next((row for row in rows if any(row)), None)
+        except csv.Error:
+            return None
+        return Header(path, reader.line_num, cells) if cells else None
+
+
+def listed(names: Sequence[str], shown: int = 5) -> str:
+    """Names for a message."""
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(map(repr, names[:shown])) + more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,9 +93,6 @@ class RowBlock:
     """Some rows of a file.
 
     Attributes:
-        path: The file.
-        before: Number of lines before the block.
-        content: Whole lines, of whole rows.
         size: Bytes that it takes of the file as it is stored.
         header: What names the file's columns; None where they stand as a format says.
     """
@@ -35,11 +108,7 @@ class RowBlock:
         return _lines(self.content)
 
     def columns(self, row_format: RowFormat) -> tuple[int, dict[str, Columns]]:
-        """Number of rows, and their values by field name.
-
-        Raises:
-            ValueError: If a row is bad; `rows` knows which.
-        """
+        """Number of rows, and their values by field name."""
         return self._layout(row_format).read_columns(self.content.decode("utf-8"))
 
     def rows(
@@ -64,15 +133,7 @@ def row_blocks(
 
     Args:
         path: A text file, local or `gs://`; gzip when it ends in `.gz`.
-        delimiter: One character between cells.
-        block_bytes: About as large is a block.
         header: What stands before the first row and names the columns.
-
-    Yields:
-        Blocks, the same ones whenever the file is read.
-
-    Raises:
-        UserError: The file cannot be read.
     """
     before, counted, rest = header.lines if header else 0, 0, b""
     with text_file(path) as (content, stored):

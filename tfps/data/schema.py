@@ -1,19 +1,17 @@
 """What a record holds, and whether a dataset's records do."""
 
+import difflib
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
-from tfps.errors import UserError
+from tfps.data.value_counts import Counts, ValueCounts
+from tfps.errors import UserError, listed
 
 
 class Schema(NamedTuple):
-    """What a record holds.
-
-    Attributes:
-        features: Its features.
-        labels: Its labels.
-    """
+    """What a record holds."""
 
     features: tuple[Feature, ...]
     labels: tuple[Feature, ...]
@@ -45,12 +43,8 @@ def check(manifest: Manifest, wanted_schema: Schema, flag: str) -> None:
     """Refuses a dataset whose records hold something else than what is wanted.
 
     Args:
-        manifest: Of the dataset.
         wanted_schema: What its records must hold.
-        flag: What named the dataset, for the message; for example `--train_data`.
-
-    Raises:
-        UserError: Lists every difference.
+        flag: What named the dataset, for the message; for example `--data.train`.
     """
     held = {schema["name"]: ("feature", schema) for schema in manifest.features}
     held.update({schema["name"]: ("label", schema) for schema in manifest.labels})
@@ -82,3 +76,91 @@ def _differences(name: str, held: dict[str, Any], wanted: dict[str, Any]) -> lis
         for key, value in wanted.items()
         if held.get(key) != value
     ]
+
+
+def notes(counts: Counts, records: int, features: Sequence[Feature]) -> list[str]:
+    """What may be wrong with a dataset's features: a line for each of which there is anything."""
+    found = []
+    for feature in features:
+        held = counts.get(feature.name, ValueCounts())
+        texts = (
+            (held.missing, f"lack it{_counts_as(feature)}"),
+            (held.empty, "have an empty list" + ("" if feature.is_ragged else _counts_as(feature))),
+            (held.misfit, "hold values of another type or number"),
+            (held.not_finite, "hold a NaN or an infinity"),
+            (held.outside, f"hold an id outside [0, {feature.vocabulary_size})"),
+        )
+        said = [f"{share(count, records)} records {text}" for count, text in texts if count]
+        if said:
+            found.append(f"{feature.name!r}: {', '.join(said)}")
+    return found
+
+
+def is_wrong(counts: ValueCounts, records: int) -> bool:
+    """Whether a feature is in no record, or some hold what it cannot be."""
+    return bool(counts.misfit or counts.outside or counts.missing == records)
+
+
+def _counts_as(feature: Feature) -> str:
+    """What a record without a value counts as."""
+    if feature.is_ragged:
+        return ", which is an empty list"
+    return "" if feature.default is None else f" and count as {feature.default!r}"
+
+
+def lacking(feature: Feature, counts: Counts) -> int:
+    """Records that cannot be trained, since they have no value of a feature."""
+    held = counts.get(feature.name, ValueCounts())
+    return 0 if feature.may_be_absent else held.missing + held.empty
+
+
+def refuse_absent(
+    counts: Counts, records: int, features: Sequence[Feature], names: Sequence[str], where: str
+) -> None:
+    """Refuses features that no record has."""
+    for feature in features:
+        if records and counts[feature.name].missing == records:
+            raise UserError(
+                f"{where}: none of the {records:,} records has {feature.name!r} (they have "
+                f"{listed(names)}); {instead_of(feature, names)}"
+            )
+
+
+def instead_of(feature: Feature, names: Iterable[str]) -> str:
+    """What to do about a feature that no record has."""
+    close = difflib.get_close_matches(feature.name, list(names), 1)
+    hint = f"did you mean {listed(close)}? " if close else ""
+    return f"{hint}The config's features() and label() must name what the records hold"
+
+
+def refuse_missing(counts: Counts, records: int, schema: Schema, where: str) -> None:
+    """Refuses records that lack what has no default, and so cannot be trained or predicted.
+
+    Args:
+        counts: Over all records; nothing is refused where nobody counted.
+        schema: What every record must have.
+    """
+    for feature in schema.all:
+        if missing := lacking(feature, counts):
+            raise UserError(
+                f"{where}: {share(missing, records)} records have no value of {feature.name!r}; "
+                f"{ways_out(feature, schema)}"
+            )
+
+
+def share(count: int, records: int) -> str:
+    """Some of the records, as "12 of 600 (2.00%)"."""
+    return f"{count:,} of {records:,} ({count / records:.2%})"
+
+
+def ways_out(feature: Feature, schema: Schema) -> str:
+    """What to do about records that lack a feature or a label."""
+    leave_out = "leave these records out of the data"
+    if feature in schema.labels:
+        return leave_out
+    default = {"int64": 0, "float32": 0.0, "string": ""}[feature.dtype]
+    shape = f", {feature.shape}" if feature.shape else ""
+    return (
+        f"say what they count as, such as tfps.Feature({feature.name!r}, {feature.dtype!r}{shape}, "
+        f"default={default!r}), or {leave_out}"
+    )

@@ -4,22 +4,28 @@ import concurrent.futures
 import contextlib
 import errno
 import fcntl
+import hashlib
 import logging
 import os
 import pathlib
+import posixpath
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
 import google_crc32c
+import tensorflow as tf
 from google.cloud.storage import Blob
 
-from tfps.data.cached_paths import ASKED, SHARDS, copy_name, note
+from tfps import byte_size
+from tfps.data.manifest import Manifest
+from tfps.errors import UserError
 from tfps.storage import objects
-from tfps.storage.paths import bucket_and_name
+from tfps.storage.paths import bucket_and_name, is_cloud
 
+ASKED, SHARDS = "asked", "shards"
 POLL_SECONDS = 0.25
 IN_USE_SECONDS = 600.0  # what was asked for so recently is not evicted
 _CHUNK_BYTES = 8 << 20
@@ -27,6 +33,80 @@ _CONNECTIONS = 4
 _PATIENCE_SECONDS = 60.0  # after a failure, before the shard is tried again
 _PARTIAL = ".partial"
 _log = logging.getLogger(__name__)
+
+
+class CachedPaths:
+    """The shards on gs:// of some datasets and where their copies are."""
+
+    def __init__(self, cache_dir: str, datasets: Sequence[Manifest]) -> None:
+        """Names the copies.
+
+        Args:
+            cache_dir: A local directory of the worker; empty for no copies.
+        """
+        if is_cloud(cache_dir) or any(sign in cache_dir for sign in "*?[\\"):
+            raise UserError(
+                f"--cache_dir={cache_dir} must be a directory on the worker's disk, its name "
+                "without *, ?, [ and \\"
+            )
+        self._cache_dir = cache_dir
+        self._shards = [
+            (dataset.path_of(shard), shard.generation)
+            for dataset in datasets
+            for shard in dataset.shards
+            if cache_dir and shard.generation
+        ]
+
+    def locate(self, path: tf.Tensor) -> tf.Tensor:
+        """The path to read a shard from: that of its copy, if there is one, or its own.
+
+        Leaves a note in either case. That it cannot be written, for example because the disk is
+        full, is no error: the shard is then read from where it is.
+
+        Args:
+            path: Of the shard, scalar string.
+
+        Returns:
+            Scalar string.
+        """
+        if not self._shards:
+            return path
+        known = tf.constant([path for path, _ in self._shards])
+        names = [copy_name(*shard) for shard in self._shards]
+        notes = tf.constant([note(*shard) for shard in self._shards])
+        is_it = tf.equal(known, path)
+        place = tf.argmax(tf.cast(is_it, tf.int32))
+        is_known = tf.reduce_any(is_it)
+        asked = tf.constant([posixpath.join(self._cache_dir, ASKED, name) for name in names])
+        copies = tf.constant([posixpath.join(self._cache_dir, SHARDS, name) for name in names])
+
+        def known_path() -> tf.Tensor:
+            with tf.control_dependencies([_written(asked[place], notes[place])]):
+                found = tf.raw_ops.MatchingFiles(pattern=copies[place])
+            return tf.cond(tf.size(found) > 0, lambda: copies[place], lambda: path)
+
+        return tf.cond(is_known, known_path, lambda: path)
+
+
+def copy_name(path: str, generation: int) -> str:
+    """Name of the file that holds a copy of an object's generation."""
+    return hashlib.sha256(note(path, generation).encode()).hexdigest()[:32]
+
+
+def note(path: str, generation: int) -> str:
+    """What a note says."""
+    return f"{path}#{generation}"
+
+
+def _written(name: tf.Tensor, content: tf.Tensor) -> tf.Tensor:
+    """Writes a file; what goes wrong is ignored, which only a dataset can do in a graph."""
+
+    def write(content: tf.Tensor) -> tf.Tensor:
+        with tf.control_dependencies([tf.io.write_file(name, content)]):
+            return tf.constant(1)
+
+    written = tf.data.Dataset.from_tensors(content).map(write).ignore_errors()
+    return written.reduce(0, lambda total, one: total + one)
 
 
 class ShardCache:
@@ -43,7 +123,6 @@ class ShardCache:
         """Copies nothing yet.
 
         Args:
-            cache_dir: Where copies are kept, for later epochs and runs too.
             limit_bytes: How many bytes they may have together.
         """
         self._directory = pathlib.Path(cache_dir)
@@ -54,22 +133,14 @@ class ShardCache:
         self._pool = concurrent.futures.ThreadPoolExecutor(_CONNECTIONS, "fetch")
 
     def make_directories(self) -> None:
-        """Makes the directory and those in it that are not there.
-
-        Raises:
-            OSError: If one cannot be made, or others can write to it.
-        """
+        """Makes the directory and those in it that are not there."""
         self._directory.parent.mkdir(parents=True, exist_ok=True)
         for directory in (self._directory, self._asked, self._shards):
             directory.mkdir(mode=0o700, exist_ok=True)
             _make_private(directory)
 
     def start(self) -> None:
-        """Makes the directory, then works in the background until the process ends.
-
-        Raises:
-            OSError: If the directory cannot be made, or others can write to it.
-        """
+        """Makes the directory, then works in the background until the process ends."""
         self.make_directories()
         threading.Thread(target=self._work, name="shard cache", daemon=True).start()
 
@@ -118,7 +189,8 @@ class ShardCache:
                 partial.unlink(missing_ok=True)
                 raise
             seconds = time.monotonic() - began
-            _log.info("cached %s: %.1f MB in %.1f s", note(path, 0)[:-2], blob.size / 1e6, seconds)
+            size = byte_size.show(blob.size)
+            _log.info("cached %s: %s in %.1f s", note(path, 0)[:-2], size, seconds)
 
     def _download(self, blob: Blob, partial: pathlib.Path) -> None:
         """Fetches ranges side by side into a file and holds it against the object's checksum."""
@@ -176,11 +248,7 @@ class ShardCache:
 
 
 def _make_private(directory: pathlib.Path) -> None:
-    """Leaves a directory to its owner, who must be this process's user.
-
-    Raises:
-        PermissionError: If it is another's, or others could write to it until now.
-    """
+    """Leaves a directory to its owner, who must be this process's user."""
     found = directory.stat()
     if found.st_uid != os.geteuid():
         raise PermissionError(errno.EPERM, f"{directory} belongs to user {found.st_uid}")

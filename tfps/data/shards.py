@@ -5,18 +5,80 @@ whenever an object is written, also with the same content: while it stays, so do
 """
 
 import dataclasses
+import json
 import logging
 import posixpath
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
-from tfps.data.json_fields import MEND, JsonFields
 from tfps.errors import RunError, UserError
-from tfps.storage.paths import is_cloud
+from tfps.storage import checksum
+from tfps.storage.paths import is_cloud, is_file_name
 
+MEND = "run trainer.prepare again"
 COMPRESSIONS = ("", "GZIP", "ZLIB")
+_log = logging.getLogger(__name__)
+STRIDE = 1024
+_ITEM = np.dtype("<i8")
+
+
+class JsonFields:
+    """The fields of a JSON object in a dataset's manifest."""
+
+    def __init__(self, content: Any, where: str):
+        """Looks at no field yet.
+
+        Args:
+            content: What was decoded; anything but an object has no fields.
+        """
+        self._content = content if isinstance(content, dict) else {}
+        self.where = where
+
+    @classmethod
+    def decode(cls, text: str, where: str, number: int) -> "JsonFields":
+        """Reads a text that says of which format it is.
+
+        Args:
+            number: Of the format that it must have.
+        """
+        try:
+            content = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise UserError(f"{where} is not JSON ({error}); {MEND}") from None
+        found = content.get("format") if isinstance(content, dict) else None
+        if found != number:
+            raise UserError(
+                f"{where} has format {found!r}, but this version reads {number}; {MEND}"
+            )
+        return cls(content, where)
+
+    def get(self, key: str, kind: Any) -> Any:
+        """The value of a field."""
+        value = self._content.get(key)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            name = getattr(kind, "__name__", kind)
+            raise UserError(f"{self.where}: {key!r} is {value!r}, not a {name}; {MEND}")
+        return value
+
+    def file(self) -> str:
+        """The field `file`: the name of a file in the dataset's directory."""
+        name = self.get("file", str)
+        if not is_file_name(name):
+            raise UserError(f"{self.where}: {name!r} is not the name of a file; {MEND}")
+        return str(name)
+
+    def object(self, key: str) -> "JsonFields":
+        """The fields of the object that a field holds."""
+        return JsonFields(self.get(key, dict), f"{self.where}: {key}")
+
+    def objects(self, key: str) -> list["JsonFields"]:
+        """The fields of each object in the list that a field holds."""
+        return [JsonFields(each, f"{self.where}: {key}") for each in self.get(key, list)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,11 +86,7 @@ class Shard:
     """One TFRecord file.
 
     Attributes:
-        file: Its name in the dataset's directory.
-        records: How many it holds.
-        bytes: Its size.
         crc32c: Checksum of the whole file, 8 hexadecimal digits.
-        compression: One of `COMPRESSIONS`, as `tf.data.TFRecordDataset` names them.
         generation: The object's on gs://, which changes when it is written again; 0 for a file.
     """
 
@@ -41,11 +99,7 @@ class Shard:
 
     @classmethod
     def from_json(cls, fields: JsonFields) -> "Shard":
-        """Reads what `dataclasses.asdict` gave.
-
-        Raises:
-            UserError: If a field is missing, or cannot be.
-        """
+        """Reads what `dataclasses.asdict` gave."""
         compression = fields.get("compression", str)
         if compression not in COMPRESSIONS:
             raise UserError(
@@ -62,27 +116,17 @@ class Shard:
         )
 
 
-_log = logging.getLogger(__name__)
-
-
 def check_files(
     directory: str, shards: Sequence[Shard], where: str, may_be_cut: bool = False
 ) -> tuple[Shard, ...]:
     """Holds the shards' files against the manifest.
 
     Args:
-        directory: Of the dataset.
-        shards: As the manifest lists them.
-        where: What named the dataset, for messages.
         may_be_cut: Whether a file may have fewer bytes than the manifest says.
 
     Returns:
         The shards with the generations that they have now; 0 for local files. A copy of a dataset
         has others than its manifest says, so checksums are compared, not generations.
-
-    Raises:
-        UserError: If a file is missing, or its size or, on gs://, its checksum is another.
-        tf.errors.OpError: If a local file cannot be looked at.
     """
     found = _look(directory, shards)
     problems = []
@@ -115,11 +159,7 @@ def check_files(
 
 
 def with_generations(directory: str, shards: Sequence[Shard]) -> tuple[Shard, ...]:
-    """The shards with the generations that their objects have now; 0 for local files.
-
-    Raises:
-        UserError: If the directory cannot be listed.
-    """
+    """The shards with the generations that their objects have now; 0 for local files."""
     if not is_cloud(directory):
         return tuple(shards)
     found = zip(shards, _look(directory, shards), strict=True)
@@ -134,11 +174,6 @@ def refuse_replaced(directory: str, shards: Sequence[Shard]) -> None:
 
     Args:
         directory: Of the dataset; local files have no generations and are not looked at.
-        shards: As `check_files` gave them.
-
-    Raises:
-        RunError: If an object was written again or deleted.
-        UserError: If the directory cannot be listed.
     """
     if not is_cloud(directory):
         return
@@ -178,3 +213,81 @@ def _look_at_file(directory: str, shard: Shard) -> Shard | None:
     except tf.errors.NotFoundError:
         return None
     return dataclasses.replace(shard, bytes=size, generation=0)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RecordIndex:
+    """Byte offsets of some records of every shard.
+
+    Attributes:
+        offsets: Per shard an int64 array `[ceil(records / stride)]`: the byte offsets of records 0,
+            stride, 2 stride, …; an empty one for a shard without records or a compressed one.
+    """
+
+    stride: int
+    offsets: tuple[npt.NDArray[np.int64], ...]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RecordIndex):
+            return NotImplemented
+        return self.stride == other.stride and list(map(bytes, self.offsets)) == list(
+            map(bytes, other.offsets)
+        )
+
+    def encode(self) -> bytes:
+        """The content of the index's file."""
+        return b"".join(offsets.astype(_ITEM).tobytes() for offsets in self.offsets)
+
+    def entries_of(self, shard: int, first: int, end: int) -> tuple[tuple[int, ...], int, int]:
+        """What a reader of some records needs of the index, as a `RecordSource` has it.
+
+        Args:
+            end: The record after the last that is asked for.
+
+        Returns:
+            Byte offsets, the record of the first of them, and the records between two.
+        """
+        entries = self.offsets[shard]
+        if not len(entries):
+            return (0,), 0, 1
+        begin = first // self.stride
+        found = entries[begin : (end - 1) // self.stride + 1]
+        return tuple(found.tolist()), begin * self.stride, self.stride
+
+    @classmethod
+    def decode(cls, content: bytes, stride: int, entries: Sequence[int]) -> "RecordIndex":
+        """Reads what `encode` gave."""
+        if len(content) != sum(entries) * _ITEM.itemsize:
+            raise ValueError(f"it has {len(content)} bytes, not {sum(entries) * _ITEM.itemsize}")
+        flat = np.frombuffer(content, _ITEM).astype(np.int64)
+        return cls(stride, tuple(np.split(flat, np.cumsum(entries)[:-1])) if entries else ())
+
+
+def read_index(
+    fields: JsonFields, directory: str, where: str, shards: Sequence[Shard]
+) -> RecordIndex:
+    """Reads the index of a dataset, and holds it against its checksum and the shards."""
+    file, stride, crc32c = fields.file(), fields.get("stride", int), fields.get("crc32c", str)
+    try:
+        with tf.io.gfile.GFile(posixpath.join(directory, file), "rb") as opened:
+            encoded = opened.read()
+    except tf.errors.NotFoundError:
+        raise UserError(f"{where}: the index {file} is missing; {MEND}") from None
+    found = checksum.of_bytes(encoded)
+    if found != crc32c:
+        raise UserError(
+            f"{where}: the index {file} is not the one that manifest.json was written with (its "
+            f"crc32c is {found}, not {crc32c}); {MEND}"
+        )
+    counts = [entries(shard.records, stride, shard.compression) for shard in shards]
+    try:
+        return RecordIndex.decode(encoded, stride, counts)
+    except ValueError as error:
+        raise UserError(
+            f"{where}: the index {file} does not fit the shards of manifest.json ({error}); {MEND}"
+        ) from None
+
+
+def entries(records: int, stride: int, compression: str) -> int:
+    """How many entries a shard has."""
+    return 0 if compression else -(-records // stride)

@@ -36,16 +36,10 @@ class PlantedSignal:
     have equally many, so that weights fit their ids.
 
     Attributes:
-        features: What a record holds.
         seed: Of the weights: equal seeds plant the same signal, whatever records are drawn.
     """
 
     def __init__(self, features: Sequence[Feature], label: Feature, seed: int) -> None:
-        """Checks that such a signal can be planted and sets its scale.
-
-        Raises:
-            UserError: If a feature is no number and has no vocabulary, or the label is not binary.
-        """
         for feature in features:
             if feature.dtype == "string" or (feature.dtype == "int64" and not feature.vocabulary):
                 raise UserError(

@@ -82,17 +82,10 @@ def scan(
     """Reads all records of a file from one of them on, and checks both checksums of each.
 
     Args:
-        path: TFRecord file, local or `gs://`.
-        compression: "", "GZIP" or "ZLIB".
-        number: Of the first record to read.
         offset: Byte at which it begins.
-        read_bytes: How many are read at once, about.
 
     Yields:
         Every record. After one whose length is damaged, or at which the file ends, nothing follows.
-
-    Raises:
-        tf.errors.OpError: If the file cannot be opened or read.
     """
     with tf.io.gfile.GFile(path, "rb") as opened:
         raw = cast(IO[bytes], opened)

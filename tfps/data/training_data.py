@@ -20,31 +20,27 @@ def directories(named: str, epochs: int) -> tuple[str, ...]:
         named: What `data.train` says: a directory; some with commas between them, the first
             epoch's, the second's and so on; or a pattern with `{epoch}` in it, the number of the
             epoch from 1, or `{epoch:02}` for two digits and more.
-        epochs: Number of epochs.
 
     Returns:
         The first epoch's, the second's and so on; where there are more epochs, they begin again.
-
-    Raises:
-        UserError: If there are more datasets than epochs, or a name is empty.
     """
     found = named.split(",")
     if len(found) > 1 and not all(found):
         raise UserError(
-            f"--train_data={named}: a directory between two commas has no name; leave the comma out"
+            f"--data.train={named}: a directory between two commas has no name; leave the comma out"
         )
     if any(map(_EPOCH.search, found)):
         if len(found) > 1:
             raise UserError(
-                f"--train_data={named}: a pattern with {{epoch}} stands alone, and names the "
+                f"--data.train={named}: a pattern with {{epoch}} stands alone, and names the "
                 "datasets of all epochs; leave the others out, or name each dataset"
             )
         return tuple(_directory(named, epoch) for epoch in range(1, epochs + 1))
     if len(found) > epochs:
         raise UserError(
-            f"--train_data names {len(found)} datasets, one for each epoch, and train.epochs="
+            f"--data.train names {len(found)} datasets, one for each epoch, and train.epochs="
             f"{epochs}: the last {len(found) - epochs} would never be trained; set "
-            f"--set=train.epochs={len(found)}, or name fewer"
+            f"--train.epochs={len(found)}, or name fewer"
         )
     return tuple(found)
 
@@ -56,7 +52,6 @@ class TrainingData:
     A shard's number counts the shards of all datasets, in their order.
 
     Attributes:
-        datasets: All datasets, each once, in the order in which epochs come to them.
         order: Index of the dataset that each epoch trains; where there are more epochs, they begin
             again.
     """
@@ -66,11 +61,7 @@ class TrainingData:
 
     @classmethod
     def of(cls, *of_epochs: Manifest) -> Self:
-        """The data of a run, of which two epochs may train the same dataset.
-
-        Args:
-            of_epochs: The dataset of each epoch, from the first.
-        """
+        """The data of a run, of which two epochs may train the same dataset."""
         datasets = {data.directory: data for data in of_epochs}
         places = {directory: index for index, directory in enumerate(datasets)}
         order = tuple(places[data.directory] for data in of_epochs)
@@ -86,11 +77,7 @@ class TrainingData:
         return list(enumerate(self.datasets[index].shards, self._first_shards[index]))
 
     def find(self, shard: int) -> tuple[Manifest, int]:
-        """The dataset that holds a shard, and its place among the dataset's.
-
-        Args:
-            shard: The shard's number.
-        """
+        """The dataset that holds a shard, and its place among the dataset's."""
         index = bisect.bisect_right(self._first_shards, shard) - 1
         return self.datasets[index], shard - self._first_shards[index]
 

@@ -22,11 +22,7 @@ class ValueCounts:
     """How many records hold what may be wrong in a feature.
 
     Attributes:
-        missing: Records without it.
         empty: Records with an empty list.
-        misfit: Records with values of another type, or another number of them.
-        not_finite: Records with a NaN or an infinity.
-        outside: Records with an id outside the vocabulary.
     """
 
     missing: int = 0
@@ -44,11 +40,7 @@ Counts = Mapping[str, ValueCounts]  # by the feature's name
 
 
 class CountsSum:
-    """The counts of some parts of a dataset together.
-
-    Attributes:
-        total: The sum.
-    """
+    """The counts of some parts of a dataset together."""
 
     def __init__(self) -> None:
         self.total: dict[str, ValueCounts] = {}
@@ -65,9 +57,7 @@ def count_values(
     """Counts over the values of one feature.
 
     Args:
-        feature: The feature.
         values: Numbers of all records, one after the other; None for strings.
-        sizes: How many each record has.
     """
     empty = int((sizes == 0).sum())
     misfit = 0 if feature.is_ragged else int((sizes != feature.size).sum()) - empty
@@ -87,7 +77,6 @@ def count_records(records: Sequence[bytes], features: Sequence[Feature]) -> Coun
 
     Args:
         records: Each a `tf.train.Example`; what is none has no feature.
-        features: What to look for.
     """
     lists = [Feature(feature.name, feature.dtype, (None,)) for feature in features]
     if not records:
@@ -116,11 +105,6 @@ class RecordCounter:
     """Counts over serialized records that come one by one."""
 
     def __init__(self, features: Sequence[Feature]):
-        """Has counted none yet.
-
-        Args:
-            features: What to look for.
-        """
         self._features = features
         self._waiting: list[bytes] = []
         self._bytes = 0

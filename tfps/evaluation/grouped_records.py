@@ -39,11 +39,6 @@ class GroupedRecords:
     """
 
     def __init__(self, held_records: int = HELD_RECORDS):
-        """Begins without records.
-
-        Args:
-            held_records: So many are held in memory.
-        """
         self._held_records = held_records
         self._parts: list[np.ndarray] = []
         self._held = 0
@@ -59,9 +54,6 @@ class GroupedRecords:
             labels: Any numbers, `[n]`.
             scores: `[n]`, of one dtype.
             groups: The groups' ids, `[n]`, whole numbers or bytes objects.
-
-        Raises:
-            UserError: If the file cannot be written.
         """
         for first in range(0, len(labels), self._held_records):
             some = slice(first, first + self._held_records)
@@ -71,11 +63,7 @@ class GroupedRecords:
                 self._spill()
 
     def parts(self) -> Iterator[Records]:
-        """All records, those of a group together; to be asked once.
-
-        Raises:
-            UserError: If the file cannot be written.
-        """
+        """All records, those of a group together; to be asked once."""
         if self._file is None:
             if self._held:
                 yield _unpacked(np.concatenate(self._parts))

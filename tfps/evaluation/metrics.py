@@ -1,30 +1,75 @@
 """A task's metrics of an evaluation."""
 
 import functools
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import tensorflow as tf
 
 from tfps.data.feature import Feature
 from tfps.errors import UserError, reason_of
 from tfps.evaluation.accumulators import Measured, accumulators_of
 from tfps.experiment.ranking_metrics import GroupedMetric
 from tfps.experiment.task import Metric, Task
-from tfps.model.predictions import SINGLE
+from tfps.model.inputs import SINGLE
 
 _Value = TypeVar("_Value")
+
+
+class EvaluatedPiece(NamedTuple):
+    """What `Closures.evaluate` gives.
+
+    Attributes:
+        labels: What `Task.measured` names, and what is kept, `[records, ...]` by name.
+        predictions: `[records, ...]` float32 by name.
+        measured: What the model's own metrics have seen, by name, `[n]` float64.
+    """
+
+    loss_sum: float
+    labels: dict[str, np.ndarray]
+    predictions: dict[str, np.ndarray]
+    measured: dict[str, np.ndarray]
+
+    @classmethod
+    def pack(cls, results: Sequence["EvaluatedPiece"]) -> bytes:
+        """Results of several pieces, for `unpack`."""
+        names, values = [], []
+        for result in results:
+            tensors = [
+                {name: tf.constant(value) for name, value in some.items()}
+                for some in (result.labels, result.predictions, result.measured)
+            ]
+            kinds = [{name: x.dtype.name for name, x in some.items()} for some in tensors]
+            names.append([float(result.loss_sum), *kinds])
+            values += [tf.io.serialize_tensor(x) for some in tensors for x in some.values()]
+        return bytes(tf.io.serialize_tensor(tf.stack([json.dumps(names), *values])).numpy())
+
+    @classmethod
+    def unpack(cls, data: bytes) -> list["EvaluatedPiece"]:
+        """The results that `pack` made bytes of."""
+        names, *values = tf.unstack(tf.io.parse_tensor(data, tf.string))
+        remaining = iter(values)
+        return [
+            cls(
+                loss_sum,
+                *(
+                    {
+                        name: tf.io.parse_tensor(next(remaining), tf.as_dtype(dtype)).numpy()
+                        for name, dtype in some.items()
+                    }
+                    for some in kinds
+                ),
+            )
+            for loss_sum, *kinds in json.loads(names.numpy())
+        ]
 
 
 class RunningMetrics:
     """A task's metrics of an evaluation whose records come one part after the other."""
 
     def __init__(self, task: Task):
-        """Begins without records.
-
-        Args:
-            task: Whose `metrics()` are asked.
-        """
         self._task = task
         self._group = task.group()
         flat = list(_flat(task))
@@ -39,9 +84,6 @@ class RunningMetrics:
         Args:
             labels: What the task's `measured()` names, `[records, ...]` by name.
             predictions: `[records, ...]` float32 by name.
-
-        Raises:
-            UserError: If a metric fails.
         """
         whole = predictions[SINGLE] if list(predictions) == [SINGLE] else dict(predictions)
         groups = labels[self._group.name] if self._group else None
@@ -54,11 +96,7 @@ class RunningMetrics:
             self._try(name, functools.partial(kept.add, given[0], given[1], groups))
 
     def result(self) -> dict[str, Measured]:
-        """The metrics by name; those under a label's name are `LABEL_METRIC`. To be asked once.
-
-        Raises:
-            UserError: If a metric fails.
-        """
+        """The metrics by name; those under a label's name are `LABEL_METRIC`. To be asked once."""
         return {name: self._try(name, kept.result) for name, _, kept in self._kept}
 
     def _try(self, name: str, work: Callable[[], _Value]) -> _Value:
@@ -83,13 +121,8 @@ def try_metrics(
     """Computes the metrics of labels and drawn predictions, for what it says of the metrics.
 
     Args:
-        task: Whose metrics they are.
-        labels: What its `measured()` names of some records of the evaluation data,
-            `[records, ...]` by name.
-        prediction_shapes: Shape of one record's predictions by name.
-
-    Raises:
-        UserError: If a metric fails.
+        labels: What its `measured()` names of some records of the evaluation data, `[records, ...]`
+            by name.
     """
     _refuse_unknown_prediction(task, list(prediction_shapes))
     drawn = np.random.default_rng(0)
@@ -122,11 +155,7 @@ def _refuse_unknown_prediction(task: Task, prediction_names: Sequence[str]) -> N
 
 
 def check_metrics(task: Task, prediction_names: Sequence[str]) -> None:
-    """Refuses metrics that stand under a name which is no label, or has no prediction, or no group.
-
-    Raises:
-        UserError: If there are any.
-    """
+    """Refuses metrics that are under a name that is no label, or has no prediction, or no group."""
     _check_group(task)
     names = {label.name for label in task.targets()}
     for name, label, metric in _flat(task):

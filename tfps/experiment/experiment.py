@@ -1,7 +1,6 @@
 """One experiment: what to train, on which data, how. A config's `get_config()` returns it."""
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 
 import keras
@@ -9,7 +8,7 @@ import keras
 from tfps import arguments
 from tfps.data.negatives import DISTRIBUTIONS, UNIFORM, Negatives
 from tfps.errors import UserError
-from tfps.experiment.mode import Mode
+from tfps.experiment.mode import MODES, Mode
 from tfps.experiment.task import Task
 
 WIRE_DTYPES = ("float32", "bfloat16")
@@ -86,8 +85,6 @@ class Train:
             Of loss, AUC and accuracy it is known what is better; of others `max:NAME` or `min:NAME`
             says it.
         early_stopping: Evaluations in a row without a better one that end the training; 0 for none.
-        evaluator_job: Whether another job evaluates the checkpoints (`--job=evaluate --follow`), in
-            place of the workers.
         wire_dtype: Dtype in which parameters and gradients travel between workers and ps: float32,
             or bfloat16 for half the bytes. The ps hold float32 in any case.
         row_updates: What an update does with rows of tables that its batch has not touched:
@@ -107,8 +104,8 @@ class Train:
         export_dtype: Dtype in which the exported model keeps rows of tables; with int8 each row has
             a float32 scale. A lookup gives float32 in any case.
         keep_exports: So many of the newest versions in JOB_DIR/export stay.
-        max_metric_drop: A model that is worse than the newest version by more than this, in
-            `best_metric`, is exported, but not as a version.
+        export_if: Conditions on the model's evaluation, such as `auc>=0.8` or
+            `auc>=newest-0.005`; if one does not hold, the model is exported, but not as a version.
     """
 
     batch_size: int = 512
@@ -124,7 +121,6 @@ class Train:
     jit_compile: bool = False
     best_metric: str = "loss"
     early_stopping: int = 0
-    evaluator_job: bool = False
     wire_dtype: str = WIRE_DTYPES[0]
     row_updates: str = KERAS
     repeated_ids: str = SUM
@@ -134,14 +130,14 @@ class Train:
     export: str = LAST
     export_dtype: str = FLOAT32
     keep_exports: int = 2
-    max_metric_drop: float = math.inf
+    export_if: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         arguments.check_fields(self, "train.")
         _refuse_less(self, "train", batch_size=1, epochs=1, keep_checkpoints=1)
         _refuse_less(self, "train", dense_table_bytes=0, pipeline_depth=0)
         _refuse_less(self, "train", early_stopping=0, keep_exports=1)
-        _refuse_less(self, "train", max_metric_drop=0, seed=0)
+        _refuse_less(self, "train", seed=0)
         if self.seed >= 1 << 32:
             raise UserError(f"train.seed={self.seed} must be below 2^32, as Keras's seeds are")
         _refuse_others(self, "train", "wire_dtype", WIRE_DTYPES)
@@ -168,7 +164,8 @@ class Experiment:
         task: The user's task.
         data: Where the records are.
         train: How to train.
-        mode: How the workers' updates come together.
+        mode: How the workers' updates come together, such as `tfps.Sync()`; None for what suits the
+            cluster: `Async` with ps, `AllReduce` without, `Local` without a cluster.
         callbacks: Given the task, makes the Keras callbacks that the chief calls; other ones at
             each call, for a chief may begin again. None for none.
     """
@@ -177,7 +174,7 @@ class Experiment:
     task: Task
     data: Data = dataclasses.field(default_factory=Data)
     train: Train = dataclasses.field(default_factory=Train)
-    mode: Mode = dataclasses.field(default_factory=Mode)
+    mode: Mode | None = None
     callbacks: Callable[[Task], Sequence[keras.callbacks.Callback]] | None = None
 
     def __post_init__(self) -> None:
@@ -186,6 +183,12 @@ class Experiment:
                 f"Experiment(callbacks={arguments.shown(self.callbacks)}): a chief that begins "
                 "again needs fresh callbacks; give a function of the task that makes them: "
                 "callbacks=lambda task: [...]"
+            )
+        if not isinstance(self.mode, Mode | None):
+            known = ", ".join(f"tfps.{kind.__name__}()" for kind in MODES.values())
+            raise UserError(
+                f"Experiment(mode={arguments.shown(self.mode)}): it must be one of {known}, with "
+                "its settings in the brackets, or None"
             )
         arguments.check_fields(self, "Experiment(): ")
 

@@ -20,11 +20,7 @@ def loss(given: Any, where: str, labels: Sequence[str]) -> Any:
     Args:
         given: A `keras.losses.Loss`, a function or a name; of several labels a dict or a sequence
             of them, or a name for all.
-        where: Stands before it in a message.
         labels: The labels' names; none of a task with a single one.
-
-    Raises:
-        UserError: If it is none.
     """
     if isinstance(given, (list, tuple)) and len(given) == len(labels):
         given = dict(zip(labels, given, strict=True))
@@ -50,15 +46,7 @@ def loss(given: Any, where: str, labels: Sequence[str]) -> Any:
 
 
 def optimizer(given: Any, where: str) -> keras.optimizers.Optimizer:
-    """An optimizer.
-
-    Args:
-        given: An optimizer, or its name.
-        where: Stands before it in a message.
-
-    Raises:
-        UserError: If it is none.
-    """
+    """An optimizer."""
     try:
         return keras.optimizers.get(given)
     except Exception as error:  # Keras has several for what it does not know

@@ -1,12 +1,19 @@
 """Exact metrics of all labels and predictions of an evaluation."""
 
+import inspect
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
 
+import keras
 import numpy as np
 import numpy.typing as npt
 
+from tfps.data.feature import Feature
+
 _CHUNK = 1 << 16  # positives that are ranked, or values that are widened, at once
+_AMBIGUOUS = ("crossentropy", "ce")  # which of the three it is the outputs' shape tells
 
 
 def auc(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
@@ -20,12 +27,6 @@ def auc(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
     Args:
         labels: 0 or 1, shape `[n]` or `[n, 1]`.
         predictions: Any scores, shape `[n]` or `[n, 1]`; higher means more likely 1.
-
-    Returns:
-        The area, or nan when a class is absent or a prediction is nan.
-
-    Raises:
-        ValueError: If the sizes differ or a label is neither 0 nor 1.
     """
     is_positive, scores = as_binary(labels, predictions)
     positives, negatives = scores[is_positive], scores[~is_positive]
@@ -50,9 +51,6 @@ def accuracy(labels: npt.ArrayLike, predictions: npt.ArrayLike, threshold: float
 
     Returns:
         The share in [0, 1], or nan when there is no record or a prediction is nan.
-
-    Raises:
-        ValueError: If the sizes differ or a label is neither 0 nor 1.
     """
     is_positive, scores = as_binary(labels, predictions)
     if not scores.size or np.isnan(scores).any():
@@ -71,9 +69,6 @@ def class_accuracy(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
 
     Returns:
         The share in [0, 1], or nan when there is no label or a prediction is nan.
-
-    Raises:
-        ValueError: If the shapes do not fit each other.
     """
     truth, scores = np.asarray(labels), np.asarray(predictions)
     if scores.size == truth.size and scores.shape[-1:] in ((1,), truth.shape[-1:]):
@@ -94,12 +89,6 @@ def mean_squared_error(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> flo
     Args:
         labels: `[n, ...]`.
         predictions: Of the labels' shape, but for dimensions of 1.
-
-    Returns:
-        The mean, or nan when there is no record.
-
-    Raises:
-        ValueError: If the shapes differ.
     """
     return _mean_over_values(np.square, labels, predictions)
 
@@ -110,12 +99,6 @@ def mean_absolute_error(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> fl
     Args:
         labels: `[n, ...]`.
         predictions: Of the labels' shape, but for dimensions of 1.
-
-    Returns:
-        The mean, or nan when there is no record.
-
-    Raises:
-        ValueError: If the shapes differ.
     """
     return _mean_over_values(np.abs, labels, predictions)
 
@@ -127,10 +110,6 @@ def as_binary(
 
     Args:
         labels: 0 or 1, of any shape.
-        predictions: As many, of any shape.
-
-    Raises:
-        ValueError: If the sizes differ or a label is neither 0 nor 1.
     """
     flat_labels = np.asarray(labels).reshape(-1)
     scores = np.asarray(predictions).reshape(-1)
@@ -168,3 +147,57 @@ def _below(sorted_scores: np.ndarray, of: np.ndarray) -> int:
     """How many scores lie below each of some, added up; twice, so that equal ones count once."""
     found = (np.searchsorted(sorted_scores, of, side) for side in ("left", "right"))
     return sum(int(places.sum()) for places in found)
+
+
+_YES_OR_NO = {"auc": auc, "accuracy": accuracy}
+
+
+_NUMBER = {"mse": mean_squared_error, "mae": mean_absolute_error}
+
+
+_CLASS = {"accuracy": class_accuracy}
+
+
+_BY_LOSS: dict[type[keras.losses.Loss], Mapping[str, Any]] = {
+    keras.losses.BinaryCrossentropy: _YES_OR_NO,
+    keras.losses.BinaryFocalCrossentropy: _YES_OR_NO,
+    keras.losses.SparseCategoricalCrossentropy: _CLASS,
+    keras.losses.CategoricalCrossentropy: _CLASS,
+    keras.losses.CategoricalFocalCrossentropy: _CLASS,
+    keras.losses.MeanSquaredError: _NUMBER,
+    keras.losses.MeanAbsoluteError: _NUMBER,
+    keras.losses.MeanAbsolutePercentageError: _NUMBER,
+    keras.losses.MeanSquaredLogarithmicError: _NUMBER,
+    keras.losses.Huber: _NUMBER,
+    keras.losses.LogCosh: _NUMBER,
+    keras.losses.Poisson: _NUMBER,
+}
+
+
+# Keras has a function for each of these classes: of `MeanSquaredError` it is `mean_squared_error`.
+_BY_FUNCTION = {
+    getattr(keras.losses, re.sub("(?<!^)(?=[A-Z])", "_", kind.__name__).lower()): measured
+    for kind, measured in _BY_LOSS.items()
+}
+
+
+def default_metrics(label: Feature, loss: Any) -> dict[str, Any]:
+    """Metrics by name, callables of all values of a label and all its predictions.
+
+    What the loss is for tells which; where that is not known, ids below 2 are answers of yes or no,
+    and float32 is a number. Of anything else nothing but the loss is measured.
+
+    Args:
+        loss: Its loss, a `keras.losses.Loss`, one of Keras's functions or its name, or None where
+            the task computes it otherwise.
+    """
+    if isinstance(loss, str) and loss.lower() not in _AMBIGUOUS:
+        loss = keras.losses.get(loss)
+    function = getattr(loss, "fn", loss)
+    by_function = _BY_FUNCTION.get(function) if inspect.isfunction(function) else None
+    by_loss = _BY_LOSS.get(type(loss)) or by_function
+    if by_loss is not None:
+        return dict(by_loss)
+    if label.vocabulary_size == 2:
+        return dict(_YES_OR_NO)
+    return dict(_NUMBER) if label.dtype == "float32" else {}

@@ -8,8 +8,10 @@ from typing import Any, TypeVar
 
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
+from tfps.experiment.mode import MODES, Mode
 
 _T = TypeVar("_T")
+_MODE = ["mode", "name"]  # set before all others, which are fields of that mode
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -36,23 +38,55 @@ def apply(experiment: Experiment, overrides: Sequence[str]) -> Experiment:
     """Replaces fields of an experiment.
 
     Args:
-        experiment: Left as it is.
         overrides: Texts such as `train.batch_size=1024`, `task.mlp=64,32`, `task.limit=none`; a
-            later one of the same field wins.
-
-    Returns:
-        A new experiment, whose dataclasses have checked their fields again.
-
-    Raises:
-        UserError: If a text has no `=`, names no field, or its value is not of the field's type.
+            later one of the same field wins. `mode.name=sync` makes the mode another one.
     """
-    for override in overrides:
-        path, equals, text = override.partition("=")
-        if not equals or not path.strip():
-            raise UserError(f"--set {override}: write it as field=value, as in train.batch_size=64")
-        names = path.strip().split(".")
-        experiment = _replaced(experiment, names, text.strip(), f"--set {override}")
+    parts = [_parts(override) for override in overrides]
+    for names, text, where in sorted(parts, key=lambda each: each[0] != _MODE):
+        if names == _MODE:
+            experiment = _in_mode(experiment, text, where)
+            continue
+        if names[0] == "mode" and len(names) > 1:
+            _check_mode_field(experiment.mode, names[1], where)
+        experiment = _replaced(experiment, names, text, where)
     return experiment
+
+
+def _parts(override: str) -> tuple[list[str], str, str]:
+    """The names of a field, its value, and how a message names the flag."""
+    path, equals, text = override.partition("=")
+    if not equals or not path.strip():
+        raise UserError(f"--{override}: write it as field=value, as in --train.batch_size=64")
+    return path.strip().split("."), text.strip(), f"--{override}"
+
+
+def _in_mode(experiment: Experiment, name: str, where: str) -> Experiment:
+    """The experiment in the mode of a name; settings of the config stay if they are the mode's."""
+    if name and name not in MODES:
+        raise UserError(f"{where}: mode.name must be one of {', '.join(MODES)}")
+    if experiment.mode and experiment.mode.name == name:
+        return experiment
+    return dataclasses.replace(experiment, mode=MODES[name]() if name else None)
+
+
+def _check_mode_field(mode: Mode | None, field: str, where: str) -> None:
+    """Refuses a field that the mode lacks."""
+    own = {name: [each.name for each in dataclasses.fields(of)] for name, of in MODES.items()}
+    if mode and field in own[mode.name]:
+        return
+    having = [name for name, fields in own.items() if field in fields]
+    if not having:
+        every = dict.fromkeys(each for fields in own.values() for each in fields)
+        listed = ", ".join(f"mode.{each}" for each in ("name", *every))
+        raise UserError(f"{where}: mode.{field} is no field; the fields are {listed}")
+    ways = " or ".join(f"--mode.name={name}" for name in having)
+    if not mode:
+        raise UserError(f"{where}: {field} is a setting of one mode; name it too: {ways}")
+    settings = ", ".join(own[mode.name]) or "none"
+    raise UserError(
+        f"{where}: mode {mode.name} has no {field} (its settings: {settings}); leave it out, or "
+        f"use {ways}"
+    )
 
 
 def _replaced(holder: _T, names: Sequence[str], text: str, where: str, parent: str = "") -> _T:
@@ -124,7 +158,7 @@ def _listed(holder: Any, fields: dict[str, Any], prefix: str) -> str:
     texts = []
     for name, kind in fields.items():
         current = getattr(holder, name)
-        if dataclasses.is_dataclass(current):
+        if dataclasses.is_dataclass(current) or kind == Mode | None:
             texts.append(f"{prefix}{name}.*")
         else:
             texts.append(f"{prefix}{name}: {_name(kind)} = {current!r}")

@@ -16,7 +16,7 @@ class Parameter:
     """A field with the values it may take: a range, or a list.
 
     Attributes:
-        field: As in `--set`, such as task.learning_rate.
+        field: By its dotted name, such as task.learning_rate.
         values: All values, or of a range the least and the greatest.
         scale: Of a range: linear, log or reverse_log; empty for a list.
     """
@@ -33,7 +33,7 @@ class Parameter:
         """A range: of whole numbers if both its ends are, else of all numbers.
 
         Args:
-            field: As in `--set`.
+            field: By its dotted name.
             least: The least value.
             greatest: The greatest value.
             scale: linear, log or reverse_log.
@@ -55,7 +55,7 @@ class Parameter:
         """A list of numbers, or of texts.
 
         Args:
-            field: As in `--set`.
+            field: By its dotted name.
             *values: All numbers or all texts, two or more.
 
         Raises:
@@ -73,7 +73,7 @@ class Parameter:
         arguments.check_fields(self, f"study: {arguments.shown(self.field)}: ")
         if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", self.field):
             raise UserError(
-                f"study: {self.field!r} is no field; write it as in --set, such as task.dim"
+                f"study: {self.field!r} is no field; write its dotted name, such as task.dim"
             )
 
     @property

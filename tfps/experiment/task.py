@@ -17,7 +17,7 @@ from tfps.data.row_format import RowFormat
 from tfps.data.schema import Schema
 from tfps.errors import RunError, UserError, reason_of
 from tfps.experiment import keras_names
-from tfps.experiment.default_metrics import default_metrics
+from tfps.experiment.metrics import default_metrics
 from tfps.layers.key_options import KeyOptions
 
 
@@ -26,10 +26,7 @@ class Table:
     """A matrix of parameters of which a step touches few rows.
 
     Attributes:
-        name: Path of its variable in the model.
         rows: Number of rows; ids lie in `[0, rows)`. With `keys`, how many there are at most.
-        dim: Length of a row.
-        initializer: Keras initializer of its rows, or a function of shape and dtype.
         is_trained: Whether training changes it; False where its layer has `trainable=False`.
         constraint: What every row is subjected to after every update, each by itself.
         keys: Of a table without a vocabulary, which keys have a row; None for a row for each id.

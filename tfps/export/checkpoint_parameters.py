@@ -8,49 +8,29 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.checkpoint import reader
-from tfps.checkpoint.checkpoint import Checkpoint
-from tfps.checkpoint.failures import explain_failures
+from tfps.checkpoint.checkpoint import Checkpoint, explain_failures
 from tfps.checkpoint.keyed_rows import SavedKeyedRows
 from tfps.checkpoint.restore import refuse_misfit
 from tfps.checkpoint.saved_values import SavedGroup, read_variables
 from tfps.export.keyed_slices import KeyedSlices
 from tfps.export.parameters import GroupInSlices
-from tfps.export.sliced_group import SlicedGroup
-from tfps.export.sliced_variables import WrittenRun
+from tfps.export.sliced_variables import SlicedGroup, WrittenRun
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.rules import Rules
-from tfps.store.keyed.hashing import hashes_of_array
-from tfps.store.keyed.initial_rows import unknown_rows
-from tfps.store.keyed.layout import KeyedLayout
-from tfps.store.last_updates import missed_since
+from tfps.store.current_rows import missed_since
+from tfps.store.initializers import unknown_rows
+from tfps.store.keyed_layout import KeyedLayout, hashes_of_array
 from tfps.store.layout import StoreLayout
-from tfps.store.learning_rates import LearningRates, rules_by_part
+from tfps.store.run_state import LearningRates, rules_by_part
 
 _DEVICE = "/device:CPU:0"
 
 
 class CheckpointParameters:
-    """Those of a checkpoint, from any number of ps; slots are read, and left behind.
-
-    Attributes:
-        model: The model that they are of.
-        layout: Where they would lie on one ps.
-    """
+    """Those of a checkpoint, from any number of ps; slots are read, and left behind."""
 
     def __init__(self, checkpoint: Checkpoint, model: StatelessModel, rules: Rules):
-        """Holds the checkpoint against the model, and its files against its marker.
-
-        Args:
-            checkpoint: The checkpoint.
-            model: The model that it is of.
-            rules: How its parameters were updated.
-
-        Raises:
-            DamagedCheckpointError: If a file of it, or of its base, is damaged.
-            UserError: If it was made by another model or other optimizers.
-            RunError: If the storage does not answer.
-        """
         self.model, self.layout = model, StoreLayout.of(model, rules, 1)
         signature = self.layout.signature(bool(model.loss_scaling))
         refuse_misfit(checkpoint, signature, model.numberings)
@@ -119,7 +99,6 @@ class CheckpointParameters:
         """The rows of a group as they are after all updates, a run after the other.
 
         Args:
-            index: Of the group.
             wanted: Numbers of rows in their order; runs without any of them are not read. None for
                 all runs.
 
@@ -139,7 +118,6 @@ class CheckpointParameters:
         """Rows of a group as they are after all updates, `[n, dim]`.
 
         Args:
-            index: Of the group.
             lines: Rows with their slots as their last updates left them, `[n, size]` of
                 `StoredRow`.
             last: How many updates there had been after each row's last one, `[n]`; None where that

@@ -11,18 +11,22 @@ import tensorflow as tf
 
 from tfps.errors import UserError, reason_of
 from tfps.experiment.task import Task
-from tfps.export.parameters import WholeParameters
-from tfps.export.sample import Predict, Sample
-from tfps.export.trained_model import trained_model
+from tfps.export.parameters import WholeParameters, assign_values, values_by_path
+from tfps.export.saved_model import Predict, Sample
 from tfps.model import keras_patches
-from tfps.model.builder import build_model
-from tfps.model.inputs import model_inputs
-from tfps.model.model_source import load_saved
-from tfps.model.predictions import predict_by_name
+from tfps.model.builder import build_model, load_saved
+from tfps.model.inputs import model_inputs, predict_by_name
 from tfps.model.stateless_model import StatelessModel
 from tfps.storage import failures
 
 MODEL, WEIGHTS = ".keras", ".weights.h5"  # what Keras wants files' names to end in
+
+
+def trained_model(task: Task, model: StatelessModel, parameters: WholeParameters) -> keras.Model:
+    """The task's own model with its parameters, all of them in this process's memory."""
+    trained = build_model(task, model.seed)
+    assign_values(trained, values_by_path(model, parameters))
+    return trained
 
 
 def export_keras(
@@ -39,18 +43,7 @@ def export_keras(
     hold what it held.
 
     Args:
-        task: The task.
-        model: Its model, whose parameters these are.
-        parameters: The parameters, all of which this process gets to hold.
         path: File to write; it ends in `MODEL` for the whole model, in `WEIGHTS` for its weights.
-        sample: What the parameters predict.
-        part: Name of a model within the model, such as a tower, that is written instead of all.
-
-    Raises:
-        UserError: If a table has no vocabulary, there is no such part, or Keras cannot save the
-            model and load it again.
-        StorageError: If the file cannot be written.
-        RunError: If it predicts something else than the parameters do.
     """
     if keyed := [table.name for table in model.tables if table.keys]:
         raise UserError(

@@ -5,16 +5,61 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfps.export.key_places import NO_KEY, NOWHERE, KeyPlaces
-from tfps.export.row_encoding import RowEncoding
-from tfps.export.sliced_variables import SlicedVariables, WrittenRun
-from tfps.store.keyed.hashing import hashes_of, hashes_of_array
-from tfps.store.keyed.initial_rows import unknown_rows
-from tfps.store.keyed.layout import KeyedLayout
-from tfps.store.lookups import rows_for
+from tfps.export.sliced_variables import RowEncoding, SlicedVariables, WrittenRun
+from tfps.store.exchange import rows_for
+from tfps.store.initializers import unknown_rows
+from tfps.store.keyed_layout import KeyedLayout, hashes_of, hashes_of_array
 
+NO_KEY = np.iinfo(np.int64).max  # the greatest hash
+NOWHERE = -1
+# Of the table beside the hashes themselves, while it is filled too; seen were 53 for 10^7 keys.
+BYTES_PER_KEY = 64
 # Given hashes `[n]` int64, whether each is there `[n]`, and what is kept of their rows.
 Gather = Callable[[tf.Tensor], tuple[tf.Tensor, Sequence[tf.Tensor]]]
+
+
+class KeyPlaces:
+    """The row of each key, by its hash.
+
+    The SavedModel has the hashes alone, in the order of the rows: whoever loads it, with objects or
+    as a graph, fills the table from them once they are restored.
+    """
+
+    def __init__(self, hashes: tf.Variable):
+        """Knows what the variable has now, and in a loaded model what it has been restored to.
+
+        Args:
+            hashes: `[keys + 1]` int64 in their order; the last one, `NO_KEY`, stands for none.
+        """
+        self.table = tf.lookup.StaticHashTable(_NumbersOfRows(hashes), NOWHERE)
+
+    def of(self, hashes: tf.Tensor) -> tf.Tensor:
+        """The row of each, or `NOWHERE`, `[n]` int64."""
+        return self.table.lookup(hashes)
+
+
+class _NumbersOfRows(tf.lookup.KeyValueTensorInitializer):
+    """Fills a table from a variable, which `KeyValueTensorInitializer` cannot: it takes constants.
+
+    Those would stand in the graph, where two gigabytes end and no ps can write its own.
+    """
+
+    def __init__(self, hashes: tf.Variable):
+        nothing = tf.zeros([0], tf.int64)
+        super().__init__(nothing, nothing)
+        self._hashes = hashes
+
+    def initialize(self, table: tf.lookup.StaticHashTable) -> tf.Operation | None:
+        """Fills the table."""
+        keys = tf.convert_to_tensor(self._hashes)[:-1]
+        count = tf.size(keys, tf.int64)
+        # TensorFlow fills no table with nothing; what stands for no key may be one's hash.
+        end = tf.where(tf.reduce_any(keys == NO_KEY), count - 1, NOWHERE)
+        return tf.raw_ops.LookupTableImportV2(
+            table_handle=table.resource_handle,
+            keys=tf.concat([keys, [NO_KEY]], 0),
+            values=tf.concat([tf.range(count), [end]], 0),
+        )
 
 
 class KeyedSlices(SlicedVariables):
@@ -26,7 +71,6 @@ class KeyedSlices(SlicedVariables):
     Attributes:
         variables: Of the SavedModel: the hashes, `[0]` here, and what is kept of the rows, `[0,
             width]`; restored, they have a row for each key and one behind the last.
-        resources: A table that knows the row of each hash, once the variables are restored.
     """
 
     def __init__(self, layout: KeyedLayout, encoding: RowEncoding, number: int):
@@ -34,8 +78,6 @@ class KeyedSlices(SlicedVariables):
 
         Args:
             layout: The group's; on how many ps it lies does not matter.
-            encoding: How rows are kept.
-            number: Position among the groups of the exported model.
         """
         self._layout, self._encoding = layout, encoding
         self._tensors = encoding.tensors(layout.dim)
@@ -50,7 +92,6 @@ class KeyedSlices(SlicedVariables):
         """The rows of keys, `[*ids.shape, dim]` float32; of unknown ones what the table says.
 
         Args:
-            table: Name of the table.
             ids: Keys of any shape, int32 or int64.
             gather: Where rows are taken from; None for the variables.
         """
@@ -68,44 +109,21 @@ class KeyedSlices(SlicedVariables):
         """Writes a run of rows as a slice of the variables; to be called where the rows are.
 
         Args:
-            prefix: Of the SavedModel's variables.
-            first: Number of the first, in the order of all hashes.
             hashes: Of the keys, `[count]` int64.
             rows: Theirs, `[count, dim]` float32.
-            total: How many keys there are.
-
-        Raises:
-            tf.errors.OpError: If it cannot be written.
         """
         values = [hashes, *self._encoding.encode(rows)]
         return self._write_run(prefix, first, values, total + 1)
 
     def write_end(self, prefix: str, total: int) -> WrittenRun:
-        """Writes what stands behind the last key.
-
-        Args:
-            prefix: Of the SavedModel's variables.
-            total: How many keys there are.
-        """
+        """Writes what stands behind the last key."""
         nothing = tf.zeros([1, self._layout.dim])
         return self.write(prefix, total, tf.constant([NO_KEY], tf.int64), nothing, total)
 
     def read(
         self, prefix: str, runs: Sequence[WrittenRun], lookups: Sequence[tuple[str, np.ndarray]]
     ) -> Gather:
-        """Reads the rows of some lookups out of what was written, each run once at most.
-
-        Args:
-            prefix: Of the SavedModel's variables, of which all runs are parts.
-            runs: All runs of the group.
-            lookups: Names of tables of the group, with keys of any shape that are asked of them.
-
-        Returns:
-            A `Gather` that has these rows and no others.
-
-        Raises:
-            tf.errors.OpError: If they cannot be read, or are not what was written.
-        """
+        """Reads the rows of some lookups out of what was written, each run once at most."""
         salts = dict(zip(self.tables, self._layout.salts, strict=True))
         asked = [hashes_of_array(ids.ravel().astype(np.int64), salts[k]) for k, ids in lookups]
         wanted = np.unique(np.concatenate([np.zeros([0], np.int64), *asked]))

@@ -13,31 +13,31 @@ from tfps import arguments, byte_size
 from tfps.cluster import open_files, own_memory
 from tfps.cluster.failures import first_line
 from tfps.errors import RunError, UserError, listed, reason_of
-from tfps.export import schema_file
-from tfps.export.key_places import BYTES_PER_KEY
-from tfps.export.names import (
+from tfps.export import exported_files
+from tfps.export.exported_files import (
+    DEFAULT,
     EXAMPLES_INPUT,
     EXAMPLES_SIGNATURE,
+    EXPORT_DIRECTORY,
     FEATURES_SIGNATURE,
     GRAPH_FILE,
+    MEND,
     SCHEMA_FILE,
     SLICES,
     VARIABLES_DIRECTORY,
+    ExportSchema,
     variables_prefix,
 )
+from tfps.export.keyed_slices import BYTES_PER_KEY
 from tfps.export.row_lookups import ExportedTable, RowLookups
-from tfps.export.schema_file import DEFAULT, MEND, ExportSchema
 from tfps.export.versions import newest_version
+from tfps.job_dir import report
 from tfps.model.inputs import pack_signature_inputs, signature_specs
 from tfps.storage import files
 
 
 class RefusedRecordsError(RunError):
-    """The model's own operations refuse the records that it was given.
-
-    Attributes:
-        reason: What TensorFlow says of it, in one line.
-    """
+    """The model's own operations refuse the records that it was given."""
 
     def __init__(self, message: str, reason: str):
         super().__init__(message)
@@ -277,7 +277,7 @@ def _schema(directory: str) -> dict[str, Any]:
     if not files.exists(path):
         raise UserError(f"{where} has no {SCHEMA_FILE}, so its inputs are not known; {MEND}")
     with tf.io.gfile.GFile(path, "rb") as file:
-        return schema_file.decode(file.read(), path)
+        return exported_files.decode(file.read(), path)
 
 
 def _checked_size(directory: str, beside_bytes: int) -> int:
@@ -299,7 +299,7 @@ def _checked_size(directory: str, beside_bytes: int) -> int:
             f"--model={directory}: its variables take {byte_size.show(held)}, and this process may "
             f"have {byte_size.show(limit)}{beside}; predict with its checkpoint on a cluster, "
             "where the tables are spread over ps (--job=predict, docs/predict.md), or export it "
-            "with --export_dtype=int8"
+            "with --train.export_dtype=int8"
         )
     return held
 
@@ -310,3 +310,33 @@ def _differences(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> list[st
         for key, value in wanted.items()
         if found.get(key) != value and key != DEFAULT
     ]
+
+
+@arguments.checked
+def load_model(job_dir: str) -> ExportedModel:
+    """Loads the newest model that a job has exported.
+
+    Args:
+        job_dir: The job's directory, local or `gs://`.
+
+    Raises:
+        UserError: If no job ran there, it has exported no model yet, or `ExportedModel.load`
+            refuses it.
+        StorageError: If the storage does not answer.
+    """
+    base = posixpath.join(job_dir, EXPORT_DIRECTORY)
+    if newest_version(base):
+        return ExportedModel.load(base)
+    found = report.load(job_dir)
+    if found is None:
+        raise UserError(
+            f"{job_dir} holds neither an exported model nor a {report.FILE}: no job ran there; "
+            "name the --job_dir of a trained job"
+        )
+    if not found.export:  # it may have been told to export elsewhere
+        raise UserError(
+            f"the job in {job_dir} ({found.status}) has exported no model; wait for its end, or "
+            f"export a checkpoint of it: python -m trainer.export --checkpoint={job_dir} "
+            f"--config=… --output={base}/1"
+        )
+    return ExportedModel.load(found.export)

@@ -9,8 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.export.keyed_slices import KeyedSlices
-from tfps.export.sliced_group import SlicedGroup
-from tfps.export.sliced_variables import WrittenRun
+from tfps.export.sliced_variables import SlicedGroup, WrittenRun
 from tfps.model.stateless_model import StatelessModel
 from tfps.store.keyed.group import KeyedGroup
 from tfps.store.layout import StoreLayout
@@ -57,33 +56,13 @@ class Parameters(WholeParameters, Protocol):
         """
 
     def write_group(self, index: int, group: GroupInSlices, prefix: str) -> list[WrittenRun]:
-        """Writes all rows of a group, of which nobody holds more than a chunk.
-
-        Args:
-            index: Of the group.
-            group: Where its rows are in the exported model.
-            prefix: Of the exported model's variables.
-
-        Raises:
-            tf.errors.OpError: If they cannot be written, or a ps is lost.
-        """
+        """Writes all rows of a group, of which nobody holds more than a chunk."""
 
 
 class StoreParameters:
-    """Those of a parameter store. Each ps writes the rows that it holds, at the same time.
-
-    Attributes:
-        model: The model that they are of.
-        layout: Where they lie.
-    """
+    """Those of a parameter store. Each ps writes the rows that it holds, at the same time."""
 
     def __init__(self, model: StatelessModel, store: ParameterStore):
-        """Reads nothing yet.
-
-        Args:
-            model: The model whose parameters the store has.
-            store: The store.
-        """
         self.model, self.layout = model, store.layout
         self.read_dense, self.read_state = store.read_dense, store.read_state
         self.read_table = store.read_table
@@ -146,13 +125,7 @@ class StoreParameters:
 def values_by_path(
     model: StatelessModel, parameters: WholeParameters, left_out: Collection[str] = ()
 ) -> dict[str, np.ndarray]:
-    """Every parameter by the path of its variable.
-
-    Args:
-        model: The model that they are of.
-        parameters: The parameters.
-        left_out: Names of tables that are not read.
-    """
+    """Every parameter by the path of its variable."""
     values = {}
     both = (model.dense, parameters.read_dense()), (model.state, parameters.read_state())
     for variables, read in both:
@@ -164,12 +137,7 @@ def values_by_path(
 
 
 def assign_values(model: keras.Model, values: Mapping[str, np.ndarray]) -> None:
-    """Gives a model its parameters; the states of its random generators stay what they are.
-
-    Args:
-        model: The model.
-        values: By the paths of its variables.
-    """
+    """Gives a model its parameters; the states of its random generators stay what they are."""
     for variable in model.variables:
         if variable.dtype == "float32":
             variable.assign(values[variable.path])
@@ -179,10 +147,6 @@ def rows_of_lookups(
     parameters: Parameters, asked: Sequence[tuple[int, np.ndarray]]
 ) -> list[np.ndarray]:
     """The rows that lookups ask for, each table's read once.
-
-    Args:
-        parameters: What they are of.
-        asked: For each lookup the index of its table, and its ids of any shape, which are in it.
 
     Returns:
         `[*ids.shape, dim]` float32 for each lookup.

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tfps.errors import RunError, UserError
-from tfps.export.schema_file import MEND
+from tfps.export.exported_files import MEND
 from tfps.layers.dynamic_embedding import string_keys
 
 ATTRIBUTE = "rows"  # of a SavedModel: a function for each table, from ids `[n]` to `[n, dim]`
@@ -19,7 +19,6 @@ class ExportedTable(NamedTuple):
     """A table of an exported model.
 
     Attributes:
-        name: Path of its variable in the model.
         rows: Number of rows; ids lie in `[0, rows)`. None for a table without a vocabulary, of
             which any int64 or string is a key.
         dim: Length of a row, in float32 values.
@@ -34,7 +33,6 @@ def lookup_of(table: ExportedTable, look_up: Callable[[tf.Tensor], tf.Tensor]) -
     """The function by which a SavedModel gives rows of a table.
 
     Args:
-        table: The table.
         look_up: From ids `[n]` int64 to their rows, as the model has them; fails for an id that is
             outside the table.
     """
@@ -53,13 +51,8 @@ class RowLookups:
         """Checks that there is a function for each table.
 
         Args:
-            loaded: What `tf.saved_model.load` returned.
             schemas: What `ExportedTable._asdict()` gave for each table; None for a model of a
                 version of tfps that did not tell of tables.
-            where: What says so, for messages.
-
-        Raises:
-            UserError: If these do not belong together.
         """
         self._where = where
         self._tables: tuple[ExportedTable, ...] | None = None
@@ -82,11 +75,7 @@ class RowLookups:
 
     @property
     def tables(self) -> tuple[ExportedTable, ...]:
-        """The tables.
-
-        Raises:
-            UserError: If the model does not tell of them.
-        """
+        """The tables."""
         if self._tables is None:
             raise UserError(
                 f"{self._where} is of a version of tfps that did not tell of tables; export the "
@@ -98,16 +87,11 @@ class RowLookups:
         """Some rows of a table, as the model looks them up.
 
         Args:
-            table: The table's name.
             ids: Whole numbers, of any shape; of a table without a vocabulary keys, which may be
                 strings.
 
         Returns:
             `[*shape, dim]` float32.
-
-        Raises:
-            UserError: If there is no such table, or an id is outside it.
-            RunError: If the SavedModel cannot give them.
         """
         found = {each.name: each for each in self.tables}
         if table not in found:

@@ -2,9 +2,10 @@
 
 import gc
 import json
+import logging
 import posixpath
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,32 +14,186 @@ import tensorflow as tf
 from tfps.cluster.failures import lost_ps_behind
 from tfps.errors import RunError, UserError
 from tfps.experiment.task import Task
-from tfps.export import schema_file
+from tfps.export import exported_files
+from tfps.export.exported_files import (
+    FORMAT,
+    GRAPH_FILE,
+    SCHEMA_FILE,
+    SIGNATURES,
+    VARIABLES_NAME,
+    variables_prefix,
+)
 from tfps.export.loaded_model import ExportedModel
-from tfps.export.names import GRAPH_FILE, SCHEMA_FILE, variables_prefix
-from tfps.export.parameters import Parameters
-from tfps.export.row_encoding import EXACT, RowEncoding
+from tfps.export.parameters import GroupInSlices, Parameters
 from tfps.export.row_lookups import ExportedTable
-from tfps.export.sample import Predict, Sample
-from tfps.export.schema_file import FORMAT, SIGNATURES
 from tfps.export.serving_model import ServingModel, TrialModel
-from tfps.export.sliced_variables import WrittenRun
-from tfps.export.slices import write_slices
-from tfps.export.warm_up import write_warm_up
+from tfps.export.sliced_variables import EXACT, RowEncoding, WrittenRun
+from tfps.export.versions import write_warm_up
+from tfps.model.builder import account
 from tfps.model.inputs import python_arguments, signature_specs
 from tfps.model.stateless_model import Lookup, StatelessModel
-from tfps.model.user_code import account
 from tfps.storage import failures, files
 from tfps.storage.paths import is_cloud
-from tfps.store.layout import StoreLayout
-from tfps.store.whole_tables import WHOLE_BYTES, groups_in_slices
+from tfps.store.layout import WHOLE_BYTES, StoreLayout, groups_in_slices
 
+# Of what is compared with the largest prediction: in float32, two graphs of one model differ by a
+# few units of its last place (6e-8), many layers add up to more.
+_ROUNDING = 1e-4
+# bfloat16 has 8 bits: values that are rounded to it are off by up to 1/512, and layers add up.
+_COARSE_ROUNDING = 0.05
+_SMALLEST = 1e-6  # where predictions are next to nothing
+# Of predictions that are whole numbers, such as classes: rounding may decide between two.
+_FLIPPED = 0.01
+Predict = Callable[[Mapping[str, Any]], Mapping[str, np.ndarray]]
+_log = logging.getLogger(__name__)
 EXPORT_BEST = "export_best"  # in the job_dir: the best model that an evaluator has seen
+_TRIAL = "ram://tfps/trial_export"  # TensorFlow's file system in the memory of this process
+
+
+class Sample(NamedTuple):
+    """Some records with what the parameters that were trained predict of them.
+
+    Attributes:
+        features: By name, `[records, *shape]`, ragged for shape `(None,)`.
+        predictions: By name, `[records, ...]` float32.
+        labels: What the task's `measured()` names, `[records, ...]` by name; none of records that
+            are drawn.
+    """
+
+    features: Mapping[str, Any]
+    predictions: Mapping[str, np.ndarray]
+    rounding: float = _ROUNDING
+    labels: Mapping[str, np.ndarray] = {}
+
+    @classmethod
+    def of(
+        cls,
+        model: StatelessModel,
+        features: Mapping[str, Any],
+        predictions: Mapping[str, np.ndarray],
+        labels: Mapping[str, np.ndarray],
+    ) -> "Sample":
+        """What a model predicts, which two graphs of it may round otherwise."""
+        rounding = _COARSE_ROUNDING if model.has_half_precision else _ROUNDING
+        return cls(features, predictions, rounding, labels)
+
+    def loosened(self, encoding: RowEncoding) -> "Sample":
+        """The same for a model that keeps its rows so."""
+        return self if encoding.is_exact else self._replace(rounding=_COARSE_ROUNDING)
+
+    def refuse_different(self, predict: Predict) -> Mapping[str, np.ndarray]:
+        """Compares what a model predicts of the records.
+
+        An output that differs between two calls of the exported model is drawn at random: it cannot
+        be compared, which is logged.
+
+        Args:
+            predict: Asks the exported model; given features like these, its predictions by name.
+        """
+        found, again = predict(self.features), predict(self.features)
+        for name, wanted in self.predictions.items():
+            if not np.array_equal(found[name], again[name], equal_nan=True):
+                _log.warning(
+                    "the exported model's output %r is drawn at random: it is not compared with "
+                    "what was trained",
+                    name,
+                )
+            else:
+                self._refuse(name, wanted, found[name])
+        return found
+
+    def _refuse(self, name: str, wanted: np.ndarray, found: np.ndarray) -> None:
+        if wanted.shape != found.shape:
+            raise _different(name, f"has the shape {list(found.shape)}, not {list(wanted.shape)}")
+        finite = wanted[np.isfinite(wanted)]
+        limit = max(self.rounding * np.abs(finite).max(initial=0.0), _SMALLEST)
+        with np.errstate(invalid="ignore"):
+            off = np.abs(found.astype("f8") - wanted.astype("f8"))
+        off[found == wanted] = 0.0  # infinite ones, too
+        off[np.isnan(found) & np.isnan(wanted)] = 0.0
+        differs = ~(off <= limit).reshape(len(wanted), -1).all(1)
+        allowed = _FLIPPED * len(wanted) if _are_whole(wanted) and _are_whole(found) else 0
+        if differs.sum() > allowed:
+            record = int(differs.argmax())
+            raise _different(
+                name,
+                f"differs on {int(differs.sum())} of {len(wanted)} records, first on record "
+                f"{record}: {_shown(found[record])} exported, {_shown(wanted[record])} trained",
+            )
+
+
+def _are_whole(values: np.ndarray) -> bool:
+    return bool(np.equal(np.trunc(values), values).all())
+
+
+def _shown(values: np.ndarray) -> str:
+    text = np.array2string(values.reshape(-1), precision=6, threshold=6, edgeitems=2)
+    return " ".join(text.split())
+
+
+def _different(name: str, what: str) -> RunError:
+    return RunError(
+        f"the exported model is not the one that was trained: its output {name!r} {what}. It is "
+        "not put in place; what was trained is in the checkpoint. Look for a part of build_model() "
+        "that makes something else when it is called again, such as a layer that is made from data "
+        "or from random numbers without a seed"
+    )
+
+
+def write_slices(
+    directory: str, groups: Mapping[int, GroupInSlices], parameters: Parameters
+) -> dict[int, list[WrittenRun]]:
+    """Writes rows into the variables of a SavedModel, which has them without any.
+
+    TensorFlow's format knows tensors in slices: each is written by whoever holds it, and reading
+    the tensor joins them.
+    """
+    prefix = variables_prefix(directory)
+    runs = {index: parameters.write_group(index, group, prefix) for index, group in groups.items()}
+    written = [run.prefix for some in runs.values() for run in some]
+    _join(prefix, {name for group in groups.values() for name in group.names}, written)
+    return runs
+
+
+def _join(prefix: str, in_slices: set[str], written: Sequence[str]) -> None:
+    """Puts slices in the place of tensors without rows."""
+    dtypes = tf.train.load_checkpoint(prefix).get_variable_to_dtype_map()
+    if missing := sorted(in_slices - dtypes.keys()):
+        raise RunError(
+            f"TensorFlow {tf.__version__} names what a SavedModel holds otherwise than "
+            f"{missing[0]!r}: tables in slices cannot be exported; use TensorFlow 2.21"
+        )
+    kept = sorted(dtypes.keys() - in_slices)
+    whole = [""] * len(kept)
+    others = f"{prefix}.others"
+    values = tf.raw_ops.RestoreV2(
+        prefix=prefix,
+        tensor_names=kept,
+        shape_and_slices=whole,
+        dtypes=[dtypes[name] for name in kept],
+    )
+    tf.raw_ops.SaveV2(prefix=others, tensor_names=kept, shape_and_slices=whole, tensors=values)
+    directory = posixpath.dirname(prefix)
+    for name in files.names(directory):
+        if name.startswith((f"{VARIABLES_NAME}.index", f"{VARIABLES_NAME}.data-")):
+            files.remove(posixpath.join(directory, name))
+    try:
+        tf.raw_ops.MergeV2Checkpoints(
+            checkpoint_prefixes=[others, *written], destination_prefix=prefix, delete_old_dirs=False
+        )
+    except tf.errors.OpError:
+        if all(files.exists(f"{each}.index") for each in written):
+            raise
+        raise UserError(
+            f"{directory} is not there for every ps, or another directory for one of them; name a "
+            "place for the exported model that chief and ps see alike"
+        ) from None
+
+
 _WAY_OUT = (
     "make a file of Keras's of the checkpoint with python -m trainer.export --format=keras "
     "--checkpoint=JOB_DIR --config=CONFIG --output=MODEL.keras (or --format=weights)"
 )
-_TRIAL = "ram://tfps/trial_export"  # TensorFlow's file system in the memory of this process
 
 
 class ExportForm(NamedTuple):
@@ -78,22 +233,10 @@ def export(
     `saved_model.pb` is written last.
 
     Args:
-        task: The task.
-        parameters: The parameters of its model.
         path: Directory to write, which every ps must see when there are tables in slices. One that
             exists is replaced.
         sample: What the parameters predict, which the exported model must predict as well.
-        form: How parameters are kept.
         facts: What else `schema.json` says, JSON-ready.
-
-    Returns:
-        What the exported model predicts of the sample, by name.
-
-    Raises:
-        StorageError: If it cannot be written.
-        UserError: If a ps does not see the directory.
-        RunError: If it cannot be saved, or predicts something else than the parameters do.
-        tf.errors.OpError: If a ps is lost.
     """
     in_place = is_cloud(path)
     staged = path if in_place else f"{path}.tmp"
@@ -135,13 +278,6 @@ def _write(
     form: ExportForm,
 ) -> tuple[Mapping[str, np.ndarray], dict[str, Any]]:
     """Writes all but the schema, and tries it.
-
-    Args:
-        task: The task.
-        parameters: The parameters of its model.
-        places: Where TensorFlow writes the SavedModel, and where all of it but its graph goes.
-        sample: What the parameters predict.
-        form: How parameters are kept.
 
     Returns:
         What it predicts of the sample, by name; and its schema.
@@ -195,14 +331,6 @@ def try_export(task: Task, model: StatelessModel, layout: StoreLayout) -> None:
     """Finds out before the training whether a model can be exported after it.
 
     The model is saved as a trial, in memory, without its embedding tables.
-
-    Args:
-        task: The task.
-        model: Its model.
-        layout: Where its parameters lie.
-
-    Raises:
-        UserError: If it cannot be exported.
     """
     trial = TrialModel(task, model, layout)
     try:
@@ -211,7 +339,7 @@ def try_export(task: Task, model: StatelessModel, layout: StoreLayout) -> None:
     except Exception as error:  # whatever TensorFlow says of whatever a model may hold
         raise UserError(
             "build_model(): the model can be trained, but not exported as a SavedModel: "
-            f"{trial.account(error)}. Change that, or train with --export=none and {_WAY_OUT}"
+            f"{trial.account(error)}. Change that, or train with --train.export=none and {_WAY_OUT}"
         ) from error
     finally:
         if tf.io.gfile.exists(_TRIAL):
@@ -266,7 +394,7 @@ def _schema(task: Task, tables: Sequence[ExportedTable]) -> dict[str, Any]:
     """What `ExportSchema` and `RowLookups` read of the model."""
     return {
         "format": FORMAT,
-        "features": [schema_file.encode(feature) for feature in task.features()],
+        "features": [exported_files.encode(feature) for feature in task.features()],
         "labels": [label.schema() for label in task.labels()],
         "signatures": SIGNATURES,
         "arguments": python_arguments(signature_specs(task.features())),

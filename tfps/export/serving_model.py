@@ -1,43 +1,83 @@
 """The trained model as it is served: with the small tables in it, and places for the large ones."""
 
 import functools
+import posixpath
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
+from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+from tensorflow_serving.apis.get_model_metadata_pb2 import SignatureDefMap
 
 from tfps.data import examples
+from tfps.errors import UserError
 from tfps.experiment.task import Task
+from tfps.export.exported_files import (
+    EXAMPLES_INPUT,
+    EXAMPLES_SIGNATURE,
+    FEATURES_SIGNATURE,
+    GRAPH_FILE,
+)
 from tfps.export.keyed_slices import KeyedSlices
-from tfps.export.names import EXAMPLES_INPUT, EXAMPLES_SIGNATURE, FEATURES_SIGNATURE
 from tfps.export.parameters import GroupInSlices, Parameters, assign_values, values_by_path
-from tfps.export.row_encoding import EXACT, RowEncoding
 from tfps.export.row_lookups import ExportedTable, lookup_of
-from tfps.export.signature_defs import rename_inputs
-from tfps.export.sliced_group import SlicedGroup
+from tfps.export.sliced_variables import EXACT, RowEncoding, SlicedGroup
 from tfps.layers.dynamic_embedding import DynamicEmbedding
-from tfps.layers.embedding_table import check_ids
+from tfps.layers.embedding import check_ids
 from tfps.model import inputs, keras_patches
-from tfps.model.answers import zero_rows
-from tfps.model.inputs import model_inputs
-from tfps.model.predictions import predict_by_name
-from tfps.model.resources import resources_of, users_of_others
+from tfps.model.builder import account
+from tfps.model.embedding_layers import zero_rows
+from tfps.model.inputs import model_inputs, predict_by_name
+from tfps.model.lookup_tables import resources_of, users_of_others
 from tfps.model.stateless_model import Features, StatelessModel
-from tfps.model.user_code import account
+from tfps.storage import files
 from tfps.store.group_layout import GroupLayout
-from tfps.store.keyed.layout import KeyedLayout
+from tfps.store.keyed_layout import KeyedLayout
 from tfps.store.layout import StoreLayout
+
+# TensorFlow registers the message, but has no public name for it.
+_SavedModel = message_factory.GetMessageClass(
+    descriptor_pool.Default().FindMessageTypeByName("tensorflow.SavedModel")
+)
+
+
+def read_signature_defs(directory: str) -> SignatureDefMap:
+    """The signatures of a SavedModel: names, dtypes and shapes of their inputs and outputs."""
+    path = posixpath.join(directory, GRAPH_FILE)
+    try:
+        graphs = _SavedModel.FromString(files.read(path)).meta_graphs
+    except DecodeError:
+        raise UserError(f"{path} is not a SavedModel's graph; export the model again") from None
+    if len(graphs) != 1:
+        raise UserError(f"{path} has {len(graphs)} graphs, not one; export the model again")
+    found = SignatureDefMap()
+    for name, signature in graphs[0].signature_def.items():
+        found.signature_def[name].CopyFrom(signature)
+    return found
+
+
+def rename_inputs(directory: str, signature: str, names: Mapping[str, str]) -> None:
+    """Gives inputs of a signature other names, for servers of TensorFlow's.
+
+    `tf.saved_model.load` finds functions by the object graph, where they keep theirs.
+    """
+    path = posixpath.join(directory, GRAPH_FILE)
+    with tf.io.gfile.GFile(path, "rb") as file:
+        saved = _SavedModel.FromString(file.read())
+    for graph in saved.meta_graphs:
+        inputs = graph.signature_def[signature].inputs
+        for present, name in names.items():
+            inputs[name].CopyFrom(inputs[present])
+            del inputs[present]
+    tf.io.gfile.remove(path)  # in TensorFlow's ram:// what is written is appended
+    with tf.io.gfile.GFile(path, "wb") as file:
+        file.write(saved.SerializeToString(deterministic=True))
 
 
 class ServingModel:
-    """A task's own model, with its parameters but for tables that no process can hold whole.
-
-    Attributes:
-        model: The model whose parameters it has.
-        slices: Groups of these tables by their index, without rows.
-        tables: All tables, those that it holds whole too.
-    """
+    """A task's own model, with its parameters but for tables that no process can hold whole."""
 
     def __init__(
         self,
@@ -50,11 +90,8 @@ class ServingModel:
         """Builds the model anew, with its initial values.
 
         Args:
-            task: The task.
-            model: Its model.
             layout: Where its parameters lie; on how many ps does not matter.
             in_slices: Indices of the groups that are not held whole.
-            encoding: How these keep their rows.
         """
         self._task = task
         self.model = model
@@ -86,8 +123,8 @@ class ServingModel:
 
         Args:
             features: By name, `[batch, *shape]`.
-            gathers: What the groups in slices have read again, by their index; None for
-                the variables, which have none before they are restored.
+            gathers: What the groups in slices have read again, by their index; None for the
+                variables, which have none before they are restored.
         """
 
         def answer(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
@@ -117,11 +154,7 @@ class ServingModel:
         return self.slices[index].look_up(name, ids, gathers[index] if gathers else None)
 
     def account(self, error: Exception) -> str:
-        """What an error says with which the model could not be saved, and of which layer.
-
-        Args:
-            error: What `save` has raised.
-        """
+        """What an error says with which the model could not be saved, and of which layer."""
         reason = account(error, self._keras_model)
         if not isinstance(error, AssertionError) or "'untracked' resource" not in reason:
             return reason
@@ -138,11 +171,7 @@ class ServingModel:
         """The rows of ids as the model has them, `[n, dim]`.
 
         Args:
-            table: Name of one of `tables`.
             ids: `[n]` int64.
-
-        Raises:
-            tf.errors.InvalidArgumentError: Names the first id that lies outside the table.
         """
         if table in self._whole:
             rows = self._whole[table].embeddings
@@ -152,14 +181,7 @@ class ServingModel:
         return layer.with_unknown_row(rows) if layer else rows
 
     def save(self, path: str) -> None:
-        """Writes a SavedModel, whose tables in slices have no rows.
-
-        Args:
-            path: Its directory.
-
-        Raises:
-            Exception: Whatever TensorFlow says of whatever the model may hold.
-        """
+        """Writes a SavedModel, whose tables in slices have no rows."""
         features = self._task.features()
         specs = inputs.signature_specs(features)
         arguments = inputs.python_arguments(specs)
@@ -218,7 +240,6 @@ class TrialModel(ServingModel):
     """The same without any table, to find out whether the user's own model can be saved."""
 
     def __init__(self, task: Task, model: StatelessModel, layout: StoreLayout):
-        """Builds the model again; as for `ServingModel`."""
         super().__init__(task, model, layout, range(len(layout.groups)))
 
     def _rows_of(
@@ -241,12 +262,7 @@ def _group_in_slices(
 
 
 def _whole_tables(model: keras.Model, others: Collection[str]) -> dict[str, keras.layers.Embedding]:
-    """The layers that hold their tables themselves, by the names of these.
-
-    Args:
-        model: The model.
-        others: Names of tables that it does not hold.
-    """
+    """The layers that hold their tables themselves, by the names of these."""
     layers = [x for x in keras_patches.layers_of(model) if isinstance(x, keras.layers.Embedding)]
     named = {f"{layer.path}/embeddings": layer for layer in layers if layer.built}
     return {name: layer for name, layer in named.items() if name not in others}

@@ -5,36 +5,104 @@ A version is there once it is whole: on a disk its directory is renamed, in a bu
 """
 
 import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from tfps.export.names import GRAPH_FILE
+import numpy as np
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+from tensorflow_serving.apis.predict_pb2 import PredictRequest
+from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
+
+from tfps.data import examples
+from tfps.data.feature import Feature
+from tfps.export.exported_files import (
+    EXAMPLES_INPUT,
+    EXAMPLES_SIGNATURE,
+    FEATURES_SIGNATURE,
+    GRAPH_FILE,
+    WARM_UP_FILE,
+)
+from tfps.model.inputs import pack_signature_inputs
 from tfps.storage import files
 
+_SIZES = (1, 32)  # records of a request
 _REFUSED = "refused"
 
 
-def whole_versions(base: str) -> list[int]:
-    """Numbers of the versions in a directory that are whole, in their order.
+class WarmUpRequest(NamedTuple):
+    """What a model is asked before it answers anybody."""
+
+    signature: str
+    inputs: dict[str, Any]
+
+
+def write_warm_up(directory: str, features: Sequence[Feature], records: Mapping[str, Any]) -> None:
+    """Writes requests to both signatures, of one record and of several.
 
     Args:
-        base: The directory, which may be missing.
-
-    Raises:
-        StorageError: If the storage does not answer.
+        records: Tensors `[n, *shape]` of some records by feature name, ragged for shape `(None,)`.
     """
+    path = posixpath.join(directory, WARM_UP_FILE)
+    tf.io.gfile.makedirs(posixpath.dirname(path))
+    with tf.io.TFRecordWriter(path) as writer:
+        for signature, inputs in _requests(features, records):
+            log = PredictionLog()
+            request = log.predict_log.request
+            request.model_spec.signature_name = signature
+            for name, value in inputs.items():
+                request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
+            writer.write(log.SerializeToString(deterministic=True))
+
+
+def read_warm_up(directory: str) -> list[WarmUpRequest]:
+    """The requests that lie beside a SavedModel; none where there is no such file."""
+    path = posixpath.join(directory, WARM_UP_FILE)
+    if not files.exists(path):
+        return []
+    try:
+        logs = [
+            PredictionLog.FromString(record)
+            for record in tf.data.TFRecordDataset(path).as_numpy_iterator()
+        ]
+    except DecodeError as error:
+        raise ValueError(f"{path} does not hold messages PredictionLog ({error})") from None
+    return [_request(log.predict_log.request) for log in logs]
+
+
+def _request(message: PredictRequest) -> WarmUpRequest:
+    inputs = {name: tf.make_ndarray(value) for name, value in message.inputs.items()}
+    return WarmUpRequest(message.model_spec.signature_name or FEATURES_SIGNATURE, inputs)
+
+
+def _requests(
+    features: Sequence[Feature], records: Mapping[str, Any]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Signatures, with what they are asked."""
+    held = records[features[0].name].shape[0]
+    for size in sorted({min(size, held) for size in _SIZES}):
+        some = {feature.name: records[feature.name][:size] for feature in features}
+        packed = pack_signature_inputs(some, features)
+        yield FEATURES_SIGNATURE, {name: np.asarray(value) for name, value in packed.items()}
+        rows = [{name: _flat(value[k]) for name, value in some.items()} for k in range(size)]
+        yield EXAMPLES_SIGNATURE, {EXAMPLES_INPUT: [examples.encode(row, features) for row in rows]}
+
+
+def _flat(value: Any) -> Any:
+    """A record's value as `examples.encode` takes it."""
+    values = np.asarray(value)
+    return values.item() if values.ndim == 0 else values.reshape(-1)
+
+
+def whole_versions(base: str) -> list[int]:
+    """Numbers of the versions in a directory that are whole, in their order."""
     return [
         number for number in _numbers(base) if files.exists(f"{path_of(base, number)}/{GRAPH_FILE}")
     ]
 
 
 def newest_version(base: str) -> str | None:
-    """Path of the newest version that is whole; None if there is none.
-
-    Args:
-        base: The directory of all versions, which may be missing.
-
-    Raises:
-        StorageError: If the storage does not answer.
-    """
+    """Path of the newest version that is whole; None if there is none."""
     for number in reversed(_numbers(base)):
         path = path_of(base, number)
         if files.exists(f"{path}/{GRAPH_FILE}"):
@@ -43,14 +111,7 @@ def newest_version(base: str) -> str | None:
 
 
 def next_version(base: str) -> str:
-    """Path of the next version, behind all that there are, whole or not.
-
-    Args:
-        base: The directory of all versions, which may be missing.
-
-    Raises:
-        StorageError: If the storage does not answer.
-    """
+    """Path of the next version, behind all that there are, whole or not."""
     return path_of(base, max(_numbers(base), default=0) + 1)
 
 
@@ -65,15 +126,7 @@ def refused_path(base: str) -> str:
 
 
 def delete_old(base: str, keep: int) -> None:
-    """Deletes all but the newest versions, the oldest first; and what is not whole before them.
-
-    Args:
-        base: The directory of all versions.
-        keep: How many stay.
-
-    Raises:
-        StorageError: If the storage does not answer.
-    """
+    """Deletes all but the newest versions, the oldest first; and what is not whole before them."""
     stay = whole_versions(base)[-keep:]
     for number in _numbers(base):
         if stay and number < stay[0]:

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from tfps.errors import RunError
 from tfps.storage import atomic_file, files
-from tfps.storage.patience import Patience
+from tfps.storage.failures import Patience
 
 FILE = "chief.json"
 
@@ -32,7 +32,6 @@ class ChiefFence:
         """Makes the fence of a chief that has written the file.
 
         Args:
-            path: Of the file.
             token: What the file says while no other chief has come.
         """
         self._path = path
@@ -41,11 +40,7 @@ class ChiefFence:
 
     @classmethod
     def take_over(cls, job_dir: str) -> Self:
-        """Takes a job_dir over, for this process, from whichever chief had it.
-
-        Raises:
-            StorageError: If the file cannot be written.
-        """
+        """Takes a job_dir over, for this process, from whichever chief had it."""
         path, token = posixpath.join(job_dir, FILE), str(uuid.uuid4())
         holder = {
             "token": token,
@@ -57,24 +52,11 @@ class ChiefFence:
         return cls(path, token)
 
     def check(self) -> None:
-        """Does nothing while the job_dir is this chief's.
-
-        While the storage does not answer, its last answer holds, as long as `Patience` does.
-
-        Raises:
-            SupersededError: If another chief has taken it over.
-            StorageError: If the storage has not answered for too long, or cannot be asked.
-        """
         own = {"token": self._token}
         self._compare(self._patience.ask(lambda: self._holder(0.0), own))
 
     def confirm(self) -> None:
-        """As `check`, but waits for an answer: for what must not be done on an old one.
-
-        Raises:
-            SupersededError: If another chief has taken it over.
-            StorageError: If the storage does not answer.
-        """
+        """As `check`, but waits for an answer: for what must not be done on an old one."""
         self._compare(self._holder())
 
     def _holder(self, patience: float | None = None) -> dict[str, Any]:

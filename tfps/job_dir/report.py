@@ -1,27 +1,321 @@
 """`JOB_DIR/report.json`: what a run did, for whoever follows it."""
 
+import dataclasses
 import json
 import logging
 import posixpath
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
 from tfps.errors import UserError
-from tfps.job_dir.report_fields import FORMAT, RUNNING, Report
 from tfps.storage import atomic_file, files
 
+FORMAT = 2
+RUNNING, FINISHED, FAILED, INTERRUPTED = "running", "finished", "failed", "interrupted"
+_Part = TypeVar("_Part")
 FILE = "report.json"
 _log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskCounts:
+    """How many tasks there are; none in local mode."""
+
+    workers: int = 0
+    ps: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Versions:
+    """What the chief runs with."""
+
+    tfps: str
+    tensorflow: str
+    keras: str
+    python: str
+
+
+@dataclasses.dataclass(frozen=True)
+class ExampleCounts:
+    """Records of the training data, by what became of them."""
+
+    per_epoch: int
+    trained: int = 0
+    skipped: int = 0
+    repeated: int = 0
+    bad: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportedBadRecord:
+    """A bad record: where it begins, and what is lost with it."""
+
+    shard: str
+    record: int
+    byte: int
+    records: int
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerShare:
+    """What one worker did."""
+
+    leases: int
+    records: int
+    seconds: float
+    idle_seconds: float
+
+    @property
+    def idle_share(self) -> float | None:
+        """The part of its time in which it waited for leases; None where no time has passed."""
+        time = self.seconds + self.idle_seconds
+        return self.idle_seconds / time if time > 0 else None
+
+    def since(self, before: "WorkerShare") -> "WorkerShare":
+        """What it did since an earlier moment."""
+        return WorkerShare(
+            leases=self.leases - before.leases,
+            records=self.records - before.records,
+            seconds=self.seconds - before.seconds,
+            idle_seconds=self.idle_seconds - before.idle_seconds,
+        )
+
+    @staticmethod
+    def together(shares: "Iterable[WorkerShare]") -> "WorkerShare":
+        """What some workers did, added up."""
+        total = WorkerShare(leases=0, records=0, seconds=0.0, idle_seconds=0.0)
+        for share in shares:
+            total = WorkerShare(
+                leases=total.leases + share.leases,
+                records=total.records + share.records,
+                seconds=total.seconds + share.seconds,
+                idle_seconds=total.idle_seconds + share.idle_seconds,
+            )
+        return total
+
+
+@dataclasses.dataclass(frozen=True)
+class StalenessCounts:
+    """How stale the updates were."""
+
+    mean: float = 0.0
+    histogram: list[int] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True)
+class RoundCounts:
+    """What became of the rounds of mode `sync`."""
+
+    closed: int
+    dropped: int
+
+
+@dataclasses.dataclass(frozen=True)
+class LossScaleState:
+    """How the loss is scaled, and how often that was too much."""
+
+    scale: float
+    skipped_steps: int
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationRow:
+    """One evaluation; in the file the metrics stand beside the other fields."""
+
+    epoch: int
+    steps: int
+    metrics: Mapping[str, float]
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "EvaluationRow":
+        """The evaluation that `to_json` gave."""
+        metrics = dict(data)
+        return cls(metrics.pop("epoch"), metrics.pop("steps"), metrics)
+
+    def to_json(self) -> dict[str, Any]:
+        """The evaluation as JSON-ready data."""
+        return {"epoch": self.epoch, "steps": self.steps, **self.metrics}
+
+
+@dataclasses.dataclass(frozen=True)
+class BestEvaluation:
+    """The best of some evaluations, and the name of the metric by which it is the best."""
+
+    metric: str
+    evaluation: EvaluationRow
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "BestEvaluation":
+        """The evaluation that `to_json` gave."""
+        rest = dict(data)
+        return cls(rest.pop("metric"), EvaluationRow.from_json(rest))
+
+    def to_json(self) -> dict[str, Any]:
+        """The evaluation as JSON-ready data."""
+        return {"metric": self.metric, **self.evaluation.to_json()}
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportedFailure:
+    """One loss of a task."""
+
+    task: str
+    what: str
+    when: float
+    back_after: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportedRecovery:
+    """One recovery from lost ps or replicas, and what it cost."""
+
+    what: str
+    when: float
+    records: int = 0
+    seconds: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class KeyTotals:
+    """What has become of the keys of a table without a vocabulary, since this process began.
+
+    Attributes:
+        forgotten: Rows of keys that did not occur any more, or whose norm was small.
+    """
+
+    rows: int = 0
+    bytes: int = 0
+    admitted: int = 0
+    evicted: int = 0
+    forgotten: int = 0
+    refused: int = 0
+    dropped: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class SaveCounts:
+    """The saves of a run, and what they took."""
+
+    saved: int = 0
+    increments: int = 0
+    bytes: int = 0
+    stopped_seconds: float = 0.0
+    write_seconds: float = 0.0
+    touched_rows: int = 0
+    touched_by_table: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+    """What a run did so far; the file has the same fields in the same order.
+
+    Attributes:
+        error: Why the run failed; a report of another status has no such field in the file.
+    """
+
+    format: int = FORMAT
+    status: str = RUNNING
+    mode: str
+    config: str
+    cluster: TaskCounts
+    versions: Versions
+    batch_size: int
+    negatives: int = 0
+    examples: ExampleCounts
+    bad_records: list[ReportedBadRecord] = dataclasses.field(default_factory=list)
+    workers: list[WorkerShare] = dataclasses.field(default_factory=list)
+    epochs: int = 0
+    steps: int = 0
+    staleness: StalenessCounts = dataclasses.field(default_factory=StalenessCounts)
+    rounds: RoundCounts | None = None
+    steps_per_lease: int = 0
+    pipeline_depth: int = 0
+    sync_every: int | None = None
+    loss_scale: LossScaleState | None = None
+    keys: Mapping[str, KeyTotals] = dataclasses.field(default_factory=dict)
+    seconds: float = 0.0
+    examples_per_second: float = 0.0
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    evaluations: list[EvaluationRow] = dataclasses.field(default_factory=list)
+    best_evaluation: BestEvaluation | None = None
+    stopped_early: str | None = None
+    best_auc: float | None = None
+    failures: list[ReportedFailure] = dataclasses.field(default_factory=list)
+    failures_by_job: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    recoveries: list[ReportedRecovery] = dataclasses.field(default_factory=list)
+    left_out: list[str] = dataclasses.field(default_factory=list)
+    storage_retries: int = 0
+    init_from: str | None = None
+    resumed_from: str | None = None
+    passed_over: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    restore_seconds: float | None = None
+    checkpoint: str | None = None
+    checkpoints: SaveCounts = dataclasses.field(default_factory=SaveCounts)
+    export: str | None = None
+    export_refused: str | None = None
+    predictions: str | None = None
+    export_best: str | None = None
+    error: str | None = None
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Report":
+        """The report that `to_json` gave; of an earlier version fields may be missing."""
+        fields = dict(data)
+        for name, part in _PARTS.items():
+            if fields.get(name) is not None:
+                fields[name] = _part(part, fields[name])
+        for name, part in _LISTS.items():
+            if name in fields:
+                fields[name] = [_part(part, each) for each in fields[name]]
+        if "keys" in fields:
+            fields["keys"] = {name: _part(KeyTotals, x) for name, x in fields["keys"].items()}
+        if "evaluations" in fields:
+            fields["evaluations"] = list(map(EvaluationRow.from_json, fields["evaluations"]))
+        if fields.get("best_evaluation") is not None:
+            fields["best_evaluation"] = BestEvaluation.from_json(fields["best_evaluation"])
+        return _part(cls, fields)
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as JSON-ready data."""
+        fields = dataclasses.asdict(self)
+        fields["evaluations"] = [each.to_json() for each in self.evaluations]
+        if self.best_evaluation is not None:
+            fields["best_evaluation"] = self.best_evaluation.to_json()
+        if self.error is None:
+            del fields["error"]
+        return fields
+
+
+_PARTS: dict[str, type] = {
+    "cluster": TaskCounts,
+    "versions": Versions,
+    "examples": ExampleCounts,
+    "staleness": StalenessCounts,
+    "rounds": RoundCounts,
+    "loss_scale": LossScaleState,
+    "checkpoints": SaveCounts,
+}
+
+
+_LISTS: dict[str, type] = {
+    "bad_records": ReportedBadRecord,
+    "workers": WorkerShare,
+    "failures": ReportedFailure,
+    "recoveries": ReportedRecovery,
+}
+
+
+def _part(kind: type[_Part], data: Mapping[str, Any]) -> _Part:
+    """A dataclass of JSON data, without what a later version has added."""
+    known = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in data.items() if name in known})
 
 
 def reopen(job_dir: str) -> None:
     """Says that a job runs again, where a report says that its chief will do no more.
 
     For tasks that ask so before the new chief has all that a report of its own holds.
-
-    Raises:
-        UserError: If another version of tfps wrote the report.
-        StorageError: If it cannot be read or written.
     """
     fields = read(job_dir)
     if fields is not None and fields["status"] != RUNNING:
@@ -33,14 +327,6 @@ def read(job_dir: str, patience: float | None = None) -> dict[str, Any] | None:
 
     A file that is empty or cut off, as a power cut can leave it, is none: the next run writes it
     again, and nothing depends on the old one.
-
-    Args:
-        job_dir: The job's.
-        patience: As of `files.read`.
-
-    Raises:
-        UserError: If another version of tfps wrote it.
-        StorageError: If the storage does not answer.
     """
     path = posixpath.join(job_dir, FILE)
     try:
@@ -56,12 +342,7 @@ def read(job_dir: str, patience: float | None = None) -> dict[str, Any] | None:
 
 
 def load(job_dir: str) -> Report | None:
-    """The whole report of a job, None where `read` finds none.
-
-    Raises:
-        UserError: If another version of tfps wrote it.
-        StorageError: If the storage does not answer.
-    """
+    """The whole report of a job, None where `read` finds none."""
     fields = read(job_dir)
     try:
         return None if fields is None else Report.from_json(fields)
@@ -71,11 +352,7 @@ def load(job_dir: str) -> Report | None:
 
 
 def write(job_dir: str, report: Report) -> None:
-    """Writes the report of a job in one piece, in place of the one that is there.
-
-    Raises:
-        StorageError: If it cannot be written.
-    """
+    """Writes the report of a job in one piece, in place of the one that is there."""
     _write(job_dir, report.to_json())
 
 

@@ -5,26 +5,14 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True, order=True)
 class TaskName:
-    """Names a task, as "worker 0"; indices start at 0.
-
-    Attributes:
-        job: The task's job, such as "worker".
-        index: The task's index in its job.
-    """
+    """Names a task, as "worker 0"; indices start at 0."""
 
     job: str
     index: int
 
     @classmethod
     def parse(cls, text: str) -> "TaskName":
-        """Reads a task's name.
-
-        Args:
-            text: As `str` gives it, or as in a file's name.
-
-        Raises:
-            ValueError: If it names no task.
-        """
+        """Reads a task's name."""
         job, _, index = text.replace("-", " ").rpartition(" ")
         if not job:
             raise ValueError(f"{text!r} names no task; a name is like 'worker 0'")

@@ -21,11 +21,8 @@ class BagEmbedding(keras.layers.Layer, abc.ABC):
     """What layers with a table have in common that look up bags of ids.
 
     Attributes:
-        output_dim: Length of a row.
         combiner: How the rows of a bag are combined; None for not at all.
         padding: An id that stands for no id; None when there is none.
-        row_dtype: In which the ps hold the rows.
-        table: The layer whose rows these are.
     """
 
     table: keras.layers.Embedding
@@ -41,14 +38,7 @@ class BagEmbedding(keras.layers.Layer, abc.ABC):
         """Makes the layer, without a table.
 
         Args:
-            output_dim: Length of a row.
-            combiner: One of `COMBINERS`.
             padding: An id that stands for no id; None when there is none.
-            row_dtype: One of `ROW_DTYPES`.
-            **kwargs: Of `keras.layers.Layer`.
-
-        Raises:
-            UserError: If the combiner or the dtype is none.
         """
         try:
             super().__init__(**kwargs)
@@ -113,10 +103,6 @@ class BagEmbedding(keras.layers.Layer, abc.ABC):
         Args:
             ids: Integers or strings, `[batch, (n)]` ragged or `[..., n]` dense.
             weights: One per id, in the form of the ids; needs a combiner.
-            mask: Of dense ids, bool of their shape: False leaves an id out.
-
-        Raises:
-            UserError: If these do not fit together.
         """
         self._refuse_misfits(ids, weights, mask)
         if isinstance(ids, tf.RaggedTensor):
@@ -238,15 +224,7 @@ class BagEmbedding(keras.layers.Layer, abc.ABC):
 
 
 def initializer_of(given: Any, where: str) -> Any:
-    """An initializer of Keras's, from itself, a function, a name or a config.
-
-    Args:
-        given: What was given.
-        where: Stands before it in a message.
-
-    Raises:
-        UserError: If Keras makes none of it.
-    """
+    """An initializer of Keras's, from itself, a function, a name or a config."""
     try:
         found = keras.initializers.get(given)
     except Exception:  # Keras has several for what it does not know

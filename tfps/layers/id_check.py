@@ -4,9 +4,30 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+GOLDEN = 0x9E3779B97F4A7C15
+# A shift and a factor each; behind them comes a last shift.
+ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+LAST_SHIFT = 31
 # What a refusal says, by which the chief knows it again in the error of a closure.
 OUTSIDE_TABLE = "is outside table"
 WEIGHTS_MISSING = "has not as many weights as ids"
+
+
+def mix(bits: tf.Tensor) -> tf.Tensor:
+    """The next number of the generator splitmix64 (Steele, Lea and Flood, OOPSLA 2014).
+
+    Args:
+        bits: Its state, uint64 of any shape.
+    """
+    mixed = bits + tf.constant(GOLDEN, tf.uint64)
+    for shift, factor in ROUNDS:
+        mixed = _folded(mixed, shift) * tf.constant(factor, tf.uint64)
+    return _folded(mixed, LAST_SHIFT)
+
+
+def _folded(bits: tf.Tensor, shift: int) -> tf.Tensor:
+    shifted = tf.bitwise.right_shift(bits, tf.constant(shift, tf.uint64))
+    return tf.bitwise.bitwise_xor(bits, shifted)
 
 
 def fail_unless(fine: tf.Tensor, message: Callable[[], tf.Tensor]) -> tf.Tensor:
@@ -19,9 +40,6 @@ def fail_unless(fine: tf.Tensor, message: Callable[[], tf.Tensor]) -> tf.Tensor:
     Args:
         fine: The condition, scalar bool.
         message: Gives what to say when it does not hold, scalar string.
-
-    Raises:
-        tf.errors.InvalidArgumentError: The condition does not hold.
     """
 
     def fail() -> tf.Tensor:
@@ -40,9 +58,6 @@ def refuse_outside(
         rows: How many rows the table of each id has, `[n]` of the same dtype; valid ids are 0 to
             one less.
         table: Gives the name of the table of an id from its place in `ids`, scalar string.
-
-    Raises:
-        tf.errors.InvalidArgumentError: Names the first id that lies outside, and its table.
     """
     inside = (ids >= 0) & (ids < rows)
 

@@ -21,7 +21,6 @@ class KeyOptions:
 
     Attributes:
         max_rows: Rows that the table has at most, over all ps; each ps has an equal share.
-        admit_after: A key gets a row when it has occurred so often in training.
         forget_after: A key loses its row when it has not occurred in so many trained records; None
             for never.
         forget_after_hours: The same in hours; None for never.
@@ -29,8 +28,6 @@ class KeyOptions:
             that were used `least_recent` or `least_frequent`, or `none`, so that new keys have no
             row.
         min_norm: A row whose Euclidean norm an update has left below it is lost; 0 for none.
-        unknown: What a key without a row has for one: `zeros`, the `mean` of the initializer, or
-            one row for all of them that is `trained` with the dense parameters.
     """
 
     max_rows: int
@@ -58,14 +55,7 @@ class KeyOptions:
         return self.evict_first != NONE or self.forgets
 
     def check(self, layer: str) -> None:
-        """Refuses options that are none.
-
-        Args:
-            layer: Name of the layer, for messages.
-
-        Raises:
-            UserError: Names layer, option and what it may be.
-        """
+        """Refuses options that are none."""
         if wrong := self._wrong_number() or self._wrong_choice():
             raise UserError(f"layer {layer!r}: {wrong}")
 

@@ -15,7 +15,7 @@ from tfps.data.record_source import RecordSource
 from tfps.data.training_data import TrainingData
 from tfps.errors import RunError, UserError
 from tfps.experiment.experiment import Experiment
-from tfps.job_dir.report_fields import ReportedBadRecord
+from tfps.job_dir.report import ReportedBadRecord
 
 _log = logging.getLogger(__name__)
 
@@ -33,13 +33,8 @@ class BadRecords:
         """Starts with those that are known.
 
         Args:
-            data: The training data.
             features: Features and labels that every record must hold.
             limit: How many bad records there may be (`data.max_bad_records`).
-            known: What `state` gave.
-
-        Raises:
-            UserError: If more are known than there may be.
         """
         self._data = data
         self._features = features
@@ -49,7 +44,7 @@ class BadRecords:
             self._add(shard, BadRecord(*fields))
         if limit and self.count > limit:
             raise UserError(
-                f"--max_bad_records={limit}, but the last checkpoint knows {self.count:,} bad "
+                f"--data.max_bad_records={limit}, but the last checkpoint knows {self.count:,} bad "
                 "records already: allow as many, or start again with another --job_dir"
             )
 
@@ -69,8 +64,6 @@ class BadRecords:
         """What a `RecordSource` says of those among some records of a shard.
 
         Args:
-            shard: Number of the shard.
-            first: Number of the first of the records.
             end: Number of the one after the last.
         """
         if not self._limit:
@@ -85,15 +78,8 @@ class BadRecords:
         """Looks for bad records among those of a shard that a worker could not read.
 
         Args:
-            shard: Number of the shard.
-            source: What the worker read of it.
-            first: Number of the first of these records.
             end: Number of the one after the last.
             doing: What was being done, such as "training epoch 1".
-
-        Raises:
-            UserError: If there are more bad records than there may be, or the shard has vanished.
-            RunError: If there is none but in the source's bad ranges, or the shard cannot be read.
         """
         try:
             whole = self._whole(shard)._replace(bad_ranges=source.bad_ranges)
@@ -112,8 +98,8 @@ class BadRecords:
         if self.count > self._limit:
             raise UserError(
                 f"{doing}: shard {source.path}: {bad_records.describe(found)}; {before:,} were "
-                f"passed over before, and --max_bad_records={self._limit} allows no more: correct "
-                "the data or make the shard again"
+                f"passed over before, and --data.max_bad_records={self._limit} allows no more: "
+                "correct the data or make the shard again"
             )
         if self.count > before:
             _log.warning(
@@ -173,9 +159,7 @@ def explain_failure(
     """The error for people of a closure that could not go on with a shard.
 
     Args:
-        error: What the closure ended with.
         doing: What was being done, such as "training epoch 1".
-        source: What the closure read of the shard.
         features: Features and labels that every record must hold.
     """
     return failures.explain(

@@ -2,9 +2,166 @@
 
 import dataclasses
 import itertools
+import math
+import random
+from collections.abc import Iterable
 from typing import NamedTuple
 
+from tfps.data.batches import Batching
 from tfps.data.record_source import RecordSource
+from tfps.data.shards import Shard
+from tfps.experiment.experiment import Experiment
+
+TARGET_SECONDS = 5.0
+LEAST_SECONDS = 1.0
+_FIRST_STEPS = 16
+_WEIGHT = 0.5  # of the newest measurement
+# Saved positions in an epoch count on it: when it changes, the checkpoint's format has to.
+CHUNK_BLOCKS = 64
+
+
+class LeaseLength:
+    """Chooses the steps of a lease from the time that steps were measured to take.
+
+    A lease costs the chief messages and the worker the opening of a file, so it should be long; but
+    a pause begins only where one ends, and at the end of an epoch the others wait for the last one.
+    """
+
+    def __init__(
+        self, target_seconds: float = TARGET_SECONDS, least_seconds: float = LEAST_SECONDS
+    ):
+        """Starts with short leases, since nothing is measured yet.
+
+        Args:
+            least_seconds: How long it should take at least, however little of the epoch is left.
+        """
+        self._target_seconds = target_seconds
+        self._least_seconds = least_seconds
+        self._step_seconds: float | None = None
+
+    @property
+    def step_seconds(self) -> float | None:
+        """How long a step takes; None while none was measured."""
+        return self._step_seconds
+
+    @property
+    def steps(self) -> int:
+        """Steps that take as long as a lease should."""
+        return self._within(self._target_seconds, _FIRST_STEPS)
+
+    def within(self, left: int, workers: int, seconds: float = math.inf) -> int:
+        """Steps of the next lease.
+
+        Args:
+            workers: Number of workers. With several, a lease has at most half of each one's share
+                of what is left, so that they end the epoch together.
+            seconds: Until the pause that is to come next. A worker has two leases, one of which
+                waits for the other: with at most a quarter of what is left each, they get shorter
+                as the pause comes nearer, and it waits for two halves of the least length.
+        """
+        steps = self._before_pause(seconds)
+        if workers == 1:
+            return steps
+        share = left // (2 * workers)
+        return min(steps, max(share, self._within(self._least_seconds, 1)))
+
+    def in_rounds(self, left: int, members: int, seconds: float = math.inf) -> int:
+        """Steps of the next lease, where workers make their steps together.
+
+        All are as fast as the slowest, so that what each one should get is known: an equal share of
+        what is left, those who still train counted in. Then no round is left to some of them, which
+        takes as long as one of all, and whose mean is of fewer records.
+
+        Args:
+            left: Steps of the epoch that are not trained, be they in a lease or in none yet.
+        """
+        return min(self._before_pause(seconds), max(1, -(-left // members)))
+
+    def measured(self, steps: int, seconds: float) -> None:
+        """Notes how long so many steps of one closure took."""
+        if steps < 1 or seconds <= 0.0:  # a lease begun again after its last step
+            return
+        newest, last = seconds / steps, self._step_seconds
+        self._step_seconds = newest if last is None else last + _WEIGHT * (newest - last)
+
+    def _before_pause(self, seconds: float) -> int:
+        """Steps of a lease after which a pause in so many seconds does not come much too late."""
+        most = min(self._target_seconds, max(self._least_seconds / 2, seconds / 4))
+        return self._within(most, _FIRST_STEPS)
+
+    def _within(self, seconds: float, unmeasured: int) -> int:
+        if self._step_seconds is None:
+            return unmeasured
+        return max(1, round(seconds / self._step_seconds))
+
+
+class Chunk(NamedTuple):
+    """Neighbouring records of one shard that an epoch's order keeps together."""
+
+    shard: int
+    first: int
+    records: int
+
+
+@dataclasses.dataclass(frozen=True)
+class EpochOrder:
+    """What the order depends on, beside the shards; never on speed or on who trains.
+
+    Every shard is cut into chunks of `CHUNK_BLOCKS` blocks, and the chunks of all shards are
+    shuffled. Within a block the records are shuffled.
+
+    Attributes:
+        shuffle_buffer: Records of a block, rounded up to whole batches; 0 keeps a shard in one
+            chunk and its records in order.
+    """
+
+    batch_size: int
+    shuffle_buffer: int
+    seed: int
+
+    @classmethod
+    def of(cls, experiment: Experiment) -> "EpochOrder":
+        """The order of an experiment."""
+        train = experiment.train
+        return cls(train.batch_size, experiment.data.shuffle_buffer, train.seed)
+
+    @property
+    def block_batches(self) -> int:
+        """Batches of a block; 0 without shuffling."""
+        return -(-self.shuffle_buffer // self.batch_size)
+
+    @classmethod
+    def batching(cls, experiment: Experiment) -> Batching:
+        """How an experiment's training records become batches."""
+        order = cls.of(experiment)
+        return Batching(
+            experiment.task.schema(),
+            order.batch_size,
+            order.block_batches,
+            experiment.data.parse_threads,
+            experiment.negatives(),
+        )
+
+    def chunks(self, shards: Iterable[tuple[int, Shard]], epoch: int) -> list[Chunk]:
+        """All records of an epoch, in the order of training.
+
+        A compressed shard can only be read from its beginning and is one chunk.
+
+        Args:
+            epoch: The epoch, from 0.
+        """
+        size = CHUNK_BLOCKS * self.block_batches * self.batch_size
+        found = []
+        for number, shard in shards:
+            step = size if size and not shard.compression else max(1, shard.records)
+            for first in range(0, shard.records, step):
+                found.append(Chunk(number, first, min(step, shard.records - first)))
+        random.Random(f"{self.seed} {epoch}").shuffle(found)  # noqa: S311 (an order, not a secret)
+        return found
+
+    def shard_seed(self, epoch: int, shard: int) -> int:
+        """Seed of the order within a shard's blocks, and of random layers; below 2^62."""
+        return random.Random(f"{self.seed} {epoch} {shard}").getrandbits(62)  # noqa: S311
 
 
 @dataclasses.dataclass(frozen=True)
@@ -13,13 +170,10 @@ class Lease:
 
     Attributes:
         epoch: Epoch it belongs to, from 0.
-        shard: Number of its shard, as `TrainingData` counts.
         source: The shard's file, where its records begin, and the bad ones known among them; its
             end is that of the lease's last block, which is read as a whole.
         first: Its first record, counted in the shard; batches begin there.
         records: Number of its records; only the last batch of a shard is not a whole one.
-        seed: Seed of the order within the shard and of random layers.
-        batch_size: Records of a batch.
     """
 
     epoch: int
@@ -58,13 +212,7 @@ class Lease:
 
 
 class LeaseShare(NamedTuple):
-    """Neighbouring batches of a lease, which one replica trains.
-
-    Attributes:
-        begin: Its first batch, counted in the shard.
-        end: The batch after its last.
-        records: Number of its records.
-    """
+    """Neighbouring batches of a lease, which one replica trains."""
 
     begin: int
     end: int
@@ -77,12 +225,7 @@ class LeaseShare(NamedTuple):
 
     @classmethod
     def of(cls, lease: Lease, replicas: int) -> list["LeaseShare"]:
-        """The shares of all replicas, which differ by one batch at most.
-
-        Args:
-            lease: What is shared.
-            replicas: How many share it.
-        """
+        """The shares of all replicas, which differ by one batch at most."""
         bounds = [lease.batches * replica // replicas for replica in range(replicas + 1)]
         return [
             cls(

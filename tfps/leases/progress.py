@@ -21,9 +21,7 @@ class LaneProgress:
     Attributes:
         attempts: How often a worker began it; more than 1 when a worker was lost.
         worker: Index of the worker that began it last; -1 when none has.
-        steps: Batches trained.
         bad: Records of these batches that were left out because they are bad.
-        loss_sum: Sum over the records trained of the loss of their batch.
     """
 
     attempts: int
@@ -80,12 +78,7 @@ class LeaseProgress:
         self._advance = self._mutex.guard(self._advanced)
 
     def place(self, lane: int, lease: int) -> int:
-        """What names a lane and the lease that it holds, in one number.
-
-        Args:
-            lane: The lane.
-            lease: The lease's number, as `clear` is given it.
-        """
+        """What names a lane and the lease that it holds, in one number."""
         return lease * self._lanes + lane
 
     def lane_of(self, place: tf.Tensor) -> tf.Tensor:

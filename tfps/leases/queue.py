@@ -3,14 +3,75 @@
 import collections
 import dataclasses
 import math
+from typing import Any
 
 from tfps.data.record_source import RecordSource
 from tfps.data.training_data import TrainingData
+from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
 from tfps.leases.bad_record_log import BadRecords
-from tfps.leases.epoch_order import Chunk, EpochOrder
-from tfps.leases.lease import Lease
-from tfps.leases.queue_state import QueueState
+from tfps.leases.lease import Chunk, EpochOrder, Lease
+
+_SETTINGS = {
+    "batch_size": "train.batch_size",
+    "shuffle_buffer": "data.shuffle_buffer",
+    "seed": "train.seed",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class QueueState:
+    """What a checkpoint keeps of a queue.
+
+    Attributes:
+        epoch: The epoch being trained, from 0.
+        trained: Records trained since the run began, over all epochs.
+        order: The order that the cursor counts in; None where an epoch begins.
+        bad: Records that were not trained because they are bad, over all epochs.
+        bad_records: The bad records that are known, as `BadRecords.state` gives them.
+    """
+
+    epoch: int = 0
+    cursor: int = 0
+    trained: int = 0
+    repeated: int = 0
+    order: EpochOrder | None = None
+    bad: int = 0
+    bad_records: tuple[tuple[Any, ...], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON-ready data."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "QueueState":
+        """From what `to_json` gave."""
+        order = EpochOrder(**data["order"]) if data["order"] else None
+        return cls(
+            data["epoch"],
+            data["cursor"],
+            data["trained"],
+            data["repeated"],
+            order,
+            data["bad"],
+            tuple(map(tuple, data["bad_records"])),
+        )
+
+    def refuse_another_order(self, order: EpochOrder) -> None:
+        """Checks that a run can go on from here with an order."""
+        if self.order is None or self.order == order:
+            return
+        theirs, ours = dataclasses.asdict(self.order), dataclasses.asdict(order)
+        differences = ", ".join(
+            f"{setting} was {theirs[name]}, is {ours[name]}"
+            for name, setting in _SETTINGS.items()
+            if theirs[name] != ours[name]
+        )
+        raise UserError(
+            f"the last checkpoint was saved in the middle of epoch {self.epoch + 1}, whose order "
+            f"depends on what has changed: {differences}; set it back until the epoch is trained, "
+            "or use another --job_dir"
+        )
 
 
 class LeaseQueue:
@@ -32,18 +93,6 @@ class LeaseQueue:
         state: QueueState,
         bad_records: BadRecords,
     ):
-        """Starts where a state left off.
-
-        Args:
-            data: The training data.
-            order: The order of an epoch's records.
-            epochs: Number of epochs.
-            state: Where to start.
-            bad_records: The data's bad records.
-
-        Raises:
-            UserError: If the state is one in the middle of an epoch of another order.
-        """
         state.refuse_another_order(order)
         self._data = data
         self._order = order
@@ -60,17 +109,7 @@ class LeaseQueue:
 
     @classmethod
     def of(cls, experiment: Experiment, data: TrainingData, state: QueueState) -> "LeaseQueue":
-        """The queue of an experiment's training, which goes on from a state.
-
-        Args:
-            experiment: The experiment.
-            data: Its training data.
-            state: Where to start.
-
-        Raises:
-            UserError: If the state is one in the middle of an epoch of another order, or knows more
-                bad records than there may be.
-        """
+        """The queue of an experiment's training, which goes on from a state."""
         bad_records = BadRecords.of(experiment, data, state.bad_records)
         order, epochs = EpochOrder.of(experiment), experiment.train.epochs
         return cls(data, order, epochs, state, bad_records)
@@ -127,8 +166,8 @@ class LeaseQueue:
         """The next lease, now doing; None when none is left to give out in this epoch.
 
         Args:
-            batches: How many it should have. With as many as a block or more, it ends where a
-                block does; with fewer, it lies within a block. A compressed shard is one lease.
+            batches: How many it should have. With as many as a block or more, it ends where a block
+                does; with fewer, it lies within a block. A compressed shard is one lease.
         """
         if not self._todo:
             return None
@@ -154,11 +193,7 @@ class LeaseQueue:
         """The block of records that holds a batch of a lease; a block is read as a whole.
 
         Args:
-            lease: The lease.
             batches: How many of the lease's batches lie before that batch.
-
-        Returns:
-            The block's first record and the one behind its last, counted in the shard.
         """
         size = self._block_records
         first = (lease.first + batches * lease.batch_size) // size * size
@@ -166,9 +201,6 @@ class LeaseQueue:
 
     def without_bad_records(self, lease: Lease) -> Lease:
         """The lease that takes the place of one among whose records bad ones were found.
-
-        Args:
-            lease: A lease that is doing.
 
         Returns:
             The same lease, whose source passes over the bad records that are known by now; it is
@@ -184,8 +216,6 @@ class LeaseQueue:
         """Marks a lease done.
 
         Args:
-            lease: A lease that is doing.
-            trained: Records of it that were trained.
             bad: Records of it that were not trained because they are bad.
         """
         self._doing.remove(lease)

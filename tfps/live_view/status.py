@@ -19,10 +19,8 @@ class TaskStatus:
     """How a task of the run is.
 
     Attributes:
-        name: Its name, for people.
-        state: `up`, `lost` or `left_out`.
-        share: Of the records trained since the chief connected, those that it has trained; None
-            for a task that trains none.
+        share: Of the records trained since the chief connected, those that it has trained; None for
+            a task that trains none.
         idle: The part of its time since then in which it waited for records to train.
         memory_bytes: Of its memory, those that are in RAM; None while it is not known.
         cores: How many cores it has kept busy lately; None while it is not known.
@@ -41,18 +39,10 @@ class RunStatus:
     """How far a run is.
 
     Attributes:
-        config: Name of the experiment.
-        mode: How updates come together.
         epoch: The epoch that is trained, from 1.
-        epochs: How many there are.
-        records: Records of this epoch that are trained.
-        records_of_epoch: How many it has.
-        examples_per_second: At steady state.
         loss: Mean over the records trained last of the loss of their batch, None while there is
             none.
         seconds_left: Until all epochs are trained at that speed; None while it is not known.
-        tasks: Those that are told of.
-        more_tasks: How many others there are.
     """
 
     config: str
@@ -128,11 +118,7 @@ def from_json(data: Mapping[str, Any]) -> RunStatus | None:
 
 
 def _checked(kind: type, data: Mapping[str, Any]) -> Any:
-    """An object of its fields, each of the type that it is declared with.
-
-    Raises:
-        TypeError: If a field is missing, or is something else.
-    """
+    """An object of its fields, each of the type that it is declared with."""
     fields = {field.name: field.type for field in dataclasses.fields(kind) if field.name in data}
     return kind(
         **{

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
+from keras import tree
 
 from tfps import arguments
 from tfps.data.feature import Feature
@@ -14,10 +16,191 @@ from tfps.data.row_format import RowFormat
 from tfps.errors import UserError, reason_of
 from tfps.experiment import keras_names
 from tfps.experiment.task import Metric, Table, Task
-from tfps.model.compiled_metrics import compiled_metrics
-from tfps.model.model_source import ModelSource
+from tfps.model.builder import ModelSource
 
+_CHUNK = 1 << 16  # records that a metric is given at once
+# Metrics whose state of several chunks is the sum of the states of each.
+_SUMMED = (
+    keras.metrics.Mean,
+    keras.metrics.Sum,
+    keras.metrics.AUC,
+    keras.metrics.Precision,
+    keras.metrics.Recall,
+    keras.metrics.TruePositives,
+    keras.metrics.TrueNegatives,
+    keras.metrics.FalsePositives,
+    keras.metrics.FalseNegatives,
+    keras.metrics.PrecisionAtRecall,
+    keras.metrics.RecallAtPrecision,
+    keras.metrics.SensitivityAtSpecificity,
+    keras.metrics.SpecificityAtSensitivity,
+    keras.metrics.FBetaScore,
+)
 _DTYPES = {"string": "string", "float32": "float32", "int32": "int64", "int64": "int64"}
+
+
+def is_sum(metric: keras.metrics.Metric) -> bool:
+    """Whether a metric's state of several chunks is the sum of the states of each."""
+    update = type(metric).update_state.__module__  # not of a class of the user's own
+    return isinstance(metric, _SUMMED) and update.partition(".")[0] == "keras"
+
+
+class RunningKerasMetric:
+    """Shows records to a metric chunk by chunk, as Keras's `evaluate` does batch by batch.
+
+    Keras keeps float32 sums, in which a count stops at 2^24. Of the metrics of Keras's own whose
+    states are sums, those of the chunks are added up here, in float64. Another metric keeps its
+    state as it does.
+    """
+
+    def __init__(self, metric: keras.metrics.Metric):
+        """Begins without records.
+
+        Args:
+            metric: The metric; what it has seen before is forgotten.
+        """
+        self._metric = metric
+        self._is_summed = is_sum(metric)
+        self._sums: list[np.ndarray] = []
+        metric.reset_state()
+
+    def add(self, labels: Any, predictions: Any) -> None:
+        """Adds some records.
+
+        Args:
+            labels: `[records, ...]`, or a structure of such.
+        """
+        records = len(np.asarray(tree.flatten(labels)[0]))
+        for first in range(0, records, _CHUNK):
+            some = slice(first, first + _CHUNK)
+            self._metric.update_state(
+                *(
+                    tree.map_structure(lambda values, some=some: values[some], each)
+                    for each in (labels, predictions)
+                )
+            )
+            if self._is_summed:
+                self._take_sums()
+
+    def result(self) -> float:
+        """The metric of all records."""
+        if self._sums:
+            for variable, value in zip(self._metric.variables, self._sums, strict=True):
+                variable.assign(value.astype(variable.dtype))
+        return float(self._metric.result())
+
+    def _take_sums(self) -> None:
+        found = [np.asarray(variable, np.float64) for variable in self._metric.variables]
+        if self._sums:
+            found = [mine + its for mine, its in zip(self._sums, found, strict=True)]
+        self._sums = found
+        self._metric.reset_state()
+
+
+class CompiledMetric:
+    """One metric of `compile`, as a callable of all labels and predictions of an evaluation."""
+
+    def __init__(self, identifier: Any):
+        self._identifier = identifier
+        by_object = getattr(identifier, "name", None) or getattr(identifier, "__name__", None)
+        self.name = identifier if isinstance(identifier, str) else str(by_object or identifier)
+
+    def __call__(self, labels: np.ndarray, predictions: np.ndarray) -> float:
+        """What it is after all records, as in Keras's `evaluate`.
+
+        Args:
+            labels: `[records, ...]`.
+            predictions: `[records, ...]`.
+        """
+        running = RunningKerasMetric(self.metric(labels, predictions))
+        running.add(labels, predictions)
+        return running.result()
+
+    def metric(self, labels: np.ndarray, predictions: np.ndarray) -> keras.metrics.Metric:
+        """A metric of Keras's that has seen no record.
+
+        Args:
+            labels: Some of those that it is for, `[n, ...]`; their shape tells which it is.
+            predictions: As many, `[n, ...]`.
+        """
+        found = self._identifier
+        if str(found).lower() in ("accuracy", "acc"):
+            return _accuracy(labels, predictions)
+        if isinstance(found, str):
+            found = keras.metrics.get(found)
+        if isinstance(found, keras.metrics.Metric):
+            return made_again(found)
+        return keras.metrics.MeanMetricWrapper(found)
+
+
+def made_again(metric: keras.metrics.Metric) -> keras.metrics.Metric:
+    """A metric like one that was made before this process was a chief: it lost its variables."""
+    try:
+        return type(metric).from_config(metric.get_config())
+    except Exception as error:  # whatever a metric of the user's own raises
+        raise UserError(
+            f"Keras cannot make the metric {metric.name!r} again "
+            f"({reason_of(error)}); hand compile() its name or a function of "
+            "labels and predictions, or give its class a get_config()"
+        ) from error
+
+
+def compiled_metrics(
+    compiled: Mapping[str, Any], labels: Sequence[str], outputs: Sequence[str]
+) -> dict[str, Any] | None:
+    """Metrics as `Task.metrics` gives them; None of a model that is compiled without any.
+
+    Those of `weighted_metrics` are among them, without weights: evaluations have none.
+    """
+    found: dict[str, Any] = {}
+    for argument in ("metrics", "weighted_metrics"):
+        given = compiled.get(argument)
+        if not given:
+            continue
+        if len(labels) == 1:
+            found |= _by_name(given)
+            continue
+        for label, some in _by_label(given, labels, outputs):
+            found[label] = {**found.get(label, {}), **_by_name(some)}
+    return found or None
+
+
+def _by_label(given: Any, labels: Sequence[str], outputs: Sequence[str]) -> list[tuple[str, Any]]:
+    """What is given for each label: by a label's or an output's name, or in the labels' order."""
+    if isinstance(given, Mapping):
+        names: dict[str, str] = dict(zip(outputs, labels, strict=False))
+        names.update(zip(labels, labels, strict=True))
+        return [(names.get(name) or str(name), some) for name, some in given.items()]
+    if len(given) != len(labels):
+        raise UserError(
+            f"compile() has metrics for {len(given)} outputs, but there are {len(labels)} labels "
+            f"({', '.join(labels)}); give a dict by their names"
+        )
+    return list(zip(labels, given, strict=True))
+
+
+def _by_name(given: Any) -> dict[str, CompiledMetric]:
+    """Metrics by name of one of them, of several, or of a structure of them."""
+    if given is None:
+        return {}
+    if isinstance(given, Mapping):
+        given = list(given.values())
+    if not isinstance(given, (list, tuple)):
+        metric = CompiledMetric(given)
+        return {metric.name: metric}
+    found: dict[str, CompiledMetric] = {}
+    for each in given:
+        found |= _by_name(each)
+    return found
+
+
+def _accuracy(labels: np.ndarray, predictions: np.ndarray) -> keras.metrics.Metric:
+    """What Keras takes "accuracy" for, by the shapes of both."""
+    if predictions.ndim == 1 or predictions.shape[-1] == 1:
+        return keras.metrics.BinaryAccuracy()
+    if labels.ndim < predictions.ndim or labels.shape[-1] == 1:
+        return keras.metrics.SparseCategoricalAccuracy()
+    return keras.metrics.CategoricalAccuracy()
 
 
 @arguments.checked
@@ -91,23 +274,18 @@ class CompiledTask(Task):
     row_format: RowFormat | None = None
 
     def features(self) -> tuple[Feature, ...]:
-        """See `Task`."""
         return self.inputs
 
     def label(self) -> Feature | tuple[Feature, ...]:
-        """See `Task`."""
         return self.learnt
 
     def build_model(self) -> keras.Model:
-        """See `Task`: a model that is compiled."""
         return self.source.make()
 
     def optimizer(self) -> keras.optimizers.Optimizer:
-        """See `Task`."""
         return self.source.optimizer()
 
     def table_optimizer(self, table: Table) -> keras.optimizers.Optimizer:
-        """See `Task`."""
         if self.optimizer_of_table is None:
             return self.optimizer()
         try:
@@ -119,18 +297,15 @@ class CompiledTask(Task):
             ) from error
 
     def weight(self) -> Feature | Mapping[str, Feature] | tuple[Feature, ...] | None:
-        """See `Task`."""
         return self.record_weight
 
     def class_factor(self, labels: Mapping[str, Any]) -> Any:
-        """See `Task`."""
         if not self.class_weights:
             return None
         [target] = self.targets()
         return _weights_of_classes(labels[target.name], self.class_weights)
 
     def metrics(self) -> Mapping[str, Metric | Mapping[str, Metric]]:
-        """See `Task`: those of `compile`, without any those that fit the loss and the label."""
         names = [target.name for target in self.targets()]
         found = compiled_metrics(self.source.compiled, names, self.source.output_names)
         if found is None and self.source.compiled["loss"] is None:
@@ -138,7 +313,6 @@ class CompiledTask(Task):
         return super().metrics() if found is None else found
 
     def rows(self) -> RowFormat:
-        """See `Task`."""
         return super().rows() if self.row_format is None else self.row_format
 
     def _known_loss(self) -> Any:
@@ -184,7 +358,6 @@ def _weights_of_classes(labels: tf.Tensor, class_weights: Sequence[tuple[int, fl
     Args:
         labels: Numbers of classes `[batch]` or `[batch, 1]`, or a value per class, of which the
             largest counts, `[batch, classes]`.
-        class_weights: Pairs of a class and its weight, in the classes' order.
     """
     if labels.shape.rank > 1:
         labels = labels[..., 0] if labels.shape[-1] == 1 else tf.argmax(labels, -1)

@@ -3,38 +3,141 @@
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NoReturn
 
 import keras
+import numpy as np
 import tensorflow as tf
 
+from tfps import byte_size
 from tfps.data.key_rows import KeyRowFiles
 from tfps.errors import UserError
 from tfps.experiment.task import Table
-from tfps.layers.embedding_table import EmbeddingTable, check_ids
-from tfps.layers.keyed_table import KeyedTable
+from tfps.layers.dynamic_embedding import KeyedTable
+from tfps.layers.embedding import EmbeddingTable, check_ids
 from tfps.layers.rows_of_files import RowsOfFiles
 from tfps.model import keras_patches
-from tfps.model.answers import Answer, zero_rows
-from tfps.model.initial_values import refuse_unusable
-from tfps.model.kept_rows import keep_rows
-from tfps.model.table_options import refuse_options, row_constraint, table_bytes
+from tfps.model.initial_values import keep_rows, refuse_unusable
 
+# Given a layer, the index of its table and ids of any shape, the rows `[*ids.shape, dim]`.
+Answer = Callable[[keras.layers.Embedding, int, tf.Tensor], tf.Tensor]
+_VALUE_BYTES = 4  # of a float32
+# Those of Keras that scale what lies along an axis, and leave alone what they have scaled.
+_OF_NORMS = (
+    keras.constraints.MaxNorm,
+    keras.constraints.MinMaxNorm,
+    keras.constraints.UnitNorm,
+)
 _log = logging.getLogger(__name__)
-
 _EXACT_FLOATS = 1 << 24  # above it, float32 does not hold every integer
 _WHOLE_BYTES = 256 << 20  # a table that may travel as a whole with every step
 _DRAWN_BYTES = 256 << 20  # a table that the chief may draw, of which rows become a constant
+
+
+def zero_rows(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
+    """An `Answer` that only has the right shape."""
+    return tf.gather(tf.zeros([1, layer.output_dim]), tf.zeros_like(ids))
+
+
+def noted_zero_rows(answers: list[tf.Tensor]) -> Answer:
+    """Makes an `Answer` of zeros that notes them, and finds ids that depend on them."""
+
+    def answer(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
+        _refuse_dependence(layer, ids, answers)
+        answers.append(zero_rows(layer, table, ids))
+        return answers[-1]
+
+    return answer
+
+
+def refuse_late(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
+    """The `Answer` while the loss is computed."""
+    raise UserError(
+        f"layer {layer.path!r} is called by compute_loss(); on parameter servers rows are pulled "
+        "before: call it in the model's call() and put what it gives into the outputs"
+    )
+
+
+def _refuse_dependence(
+    layer: keras.layers.Layer, ids: tf.Tensor, answers: Sequence[tf.Tensor]
+) -> None:
+    """Refuses ids made from another layer's rows: they would need a second pull within a step."""
+    rows = {id(answer.op) for answer in answers}
+    seen, waiting = set(), [ids.op]
+    while waiting:
+        op = waiting.pop()
+        if id(op) in rows:
+            raise UserError(
+                f"layer {layer.path!r}: its ids depend on another Embedding layer's output; "
+                "on parameter servers ids must be computed from the model's inputs alone"
+            )
+        if id(op) not in seen:
+            seen.add(id(op))
+            waiting.extend(tensor.op for tensor in op.inputs)
+
+
+def table_bytes(layer: keras.layers.Embedding) -> int:
+    """How large a layer's table is, without slots; at most, where it has no vocabulary."""
+    rows = layer.options.max_rows if isinstance(layer, KeyedTable) else layer.input_dim
+    return int(rows * layer.output_dim * _VALUE_BYTES)
+
+
+def refuse_options(layer: keras.layers.Embedding) -> None:
+    """Refuses what cannot work on a table."""
+    options = {
+        "embeddings_regularizer, which would change every row in every step (unlike "
+        "activity_regularizer),": layer.embeddings_regularizer,
+        "lora_rank": layer.lora_rank or layer.lora_enabled,
+        "quantization": layer.quantization_config or layer.quantization_mode,
+    }
+    for option, value in options.items():
+        if value:
+            raise UserError(
+                f"layer {layer.path!r}: {option} is not supported on a table that lives on the ps; "
+                f"leave it out, or keep the table dense with train.dense_table_bytes="
+                f"{table_bytes(layer)}"
+            )
+    if layer.variable_dtype != "float32":
+        raise UserError(
+            f"layer {layer.path!r}: its table would have dtype {layer.variable_dtype}; tables on "
+            "the ps hold float32 only; use dtype float32, or a mixed precision policy"
+        )
+
+
+def row_constraint(layer: keras.layers.Embedding) -> keras.constraints.Constraint | None:
+    """The constraint of a layer's table, which Keras applies to all rows after every step.
+
+    To apply it to a row whenever the row is looked at is the same for a constraint that looks at
+    one row at a time and leaves alone what it has made. As in Keras, one of a layer that is not
+    trained does nothing.
+    """
+    constraint = layer.embeddings_constraint
+    if constraint is None or not layer.trainable:
+        return None
+    kind = type(constraint)
+    if kind in _OF_NORMS and np.ravel(constraint.axis).tolist() not in ([1], [-1]):
+        raise UserError(
+            f"layer {layer.path!r}: embeddings_constraint {kind.__name__} has "
+            f"axis={constraint.axis}, so that it scales columns by all rows of the table, of which "
+            "a step knows few; say axis=1, which scales each row by itself"
+        )
+    is_gradual = kind is keras.constraints.MinMaxNorm and constraint.rate != 1
+    if is_gradual or kind not in (*_OF_NORMS, keras.constraints.NonNeg):
+        name = f"{kind.__name__} with rate={constraint.rate}" if is_gradual else kind.__name__
+        raise UserError(
+            f"layer {layer.path!r}: embeddings_constraint {name} may change every row in every "
+            "step, of which a table on the ps changes few; use keras.constraints.NonNeg, or "
+            "MaxNorm, UnitNorm or MinMaxNorm (rate=1) with axis=1"
+        )
+    return constraint
 
 
 class WholeTableUsedError(UserError):
     """Says that a layer was asked for its whole table, and has none.
 
     Attributes:
-        path: That of the layer.
         size: Of its table, in bytes.
-        has_keys: Whether it has no vocabulary.
     """
 
     def __init__(self, layer: keras.layers.Embedding) -> None:
@@ -58,9 +161,6 @@ class EmbeddingLayers:
 
     What a layer is asked by a constant is part of the model as a constant, in Keras as here: its
     rows as they are drawn. A layer that is asked by nothing else is no part of the model.
-
-    Attributes:
-        tables: One per layer, in the order in which the layers were built.
     """
 
     def __init__(self, dense_table_bytes: int = 0) -> None:
@@ -78,14 +178,7 @@ class EmbeddingLayers:
         self._answer: Answer = zero_rows  # while a model is being built, only shapes matter
 
     def begin_again(self, used: WholeTableUsedError | None = None) -> "EmbeddingLayers":
-        """None, for the model to be built again.
-
-        Args:
-            used: Whose layer is left to hold its table from now on.
-
-        Raises:
-            UserError: If that is too large to travel with every step.
-        """
+        """None, for the model to be built again."""
         again = EmbeddingLayers(self._dense_table_bytes)
         again._whole = set(self._whole)
         if used:
@@ -97,9 +190,6 @@ class EmbeddingLayers:
         """None, for a model to be built of which some tables alone are taken over.
 
         Any other layer is as Keras builds it.
-
-        Args:
-            tables: Their names.
         """
         layers = cls()
         layers._only = frozenset(tables)
@@ -110,9 +200,6 @@ class EmbeddingLayers:
         """While a model is built: its embedding layers register a table instead of making one.
 
         A small layer is left as it is, and so is one whose whole table is used.
-
-        Raises:
-            UserError: At the end, if a layer has an option that cannot work on a table.
         """
         with keras_patches.embedding_class_replaced(self._build):
             yield
@@ -130,9 +217,6 @@ class EmbeddingLayers:
 
         Args:
             model: That `build_model()` returned while the layers were taken over.
-
-        Raises:
-            UserError: If there is one.
         """
         mine = set(map(id, self._layers))
         for part in keras_patches.layers_of(model):
@@ -149,17 +233,14 @@ class EmbeddingLayers:
 
         Args:
             model: That was built while the layers were taken over.
-
-        Raises:
-            UserError: If a table is too large to be drawn here.
         """
         parts = set(map(id, keras_patches.layers_of(model)))
         for layer in [each for each in self._layers if id(each) not in parts]:
             if table_bytes(layer) > _DRAWN_BYTES:
                 raise UserError(
                     f"layer {layer.path!r}: it is called on constants alone, and its table has "
-                    f"{table_bytes(layer) / 1e6:,.0f} MB; call it on ids that are computed from an "
-                    "input"
+                    f"{byte_size.show(table_bytes(layer))}; call it on ids that are computed from "
+                    "an input"
                 )
             index = self._layers.index(layer)
             del self._layers[index], self.tables[index]
@@ -197,16 +278,16 @@ class EmbeddingLayers:
         if used.size > _WHOLE_BYTES:
             raise UserError(
                 f"layer {used.path!r}: the model uses its whole table (layer.embeddings), so that "
-                f"each step would pull and push all its {used.size >> 20:,} MiB, more than "
-                f"{_WHOLE_BYTES >> 20} MiB; let the loss ask for some rows alone, by calling "
+                f"each step would pull and push all its {byte_size.show(used.size)}, more than "
+                f"{byte_size.show(_WHOLE_BYTES)}; let the loss ask for some rows alone, by calling "
                 "the layer on the label and on negatives (sampled softmax), or allow it with "
                 f"train.dense_table_bytes={used.size}"
             ) from None
         _log.warning(
             "layer %r: the model uses its whole table, which is therefore part of the dense "
-            "parameters: each step pulls and pushes all its %.1f MB",
+            "parameters: each step pulls and pushes all its %s",
             used.path,
-            used.size / 1e6,
+            byte_size.show(used.size),
         )
         self._whole.add(used.path)
 

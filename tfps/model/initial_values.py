@@ -1,16 +1,19 @@
 """How the initializer of a table can be asked for some of its rows."""
 
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
 
+from tfps import byte_size
 from tfps.data.key_rows import KeyRowFiles
 from tfps.errors import UserError, reason_of
 from tfps.experiment.task import Table
 from tfps.layers.rows_of_ids import RowsOfIds
 
+_SLICE_BYTES = 64 << 20
 # Those of Keras that draw every value by itself; of classes derived from them nothing is known.
 _BY_ELEMENT = {
     keras.initializers.Zeros,
@@ -36,6 +39,29 @@ _OF_ONE_KEY = (
     keras.initializers.TruncatedNormal,
 )
 LARGEST_WHOLE = 1 << 30  # bytes of a table that is drawn as a whole, in the chief's memory
+
+
+def keep_rows(table: str, shape: tuple[int, int], rows: Any) -> RowsOfIds:
+    """Copies rows into a temporary file, some at a time, and makes an initializer of them.
+
+    So they stay what they were when they were given, whether they came from an array that changes,
+    or from a file of weights that is closed; and only what is being copied is in memory.
+
+    Args:
+        rows: `[rows, dim]`: an array, a tensor, or a dataset of an HDF5 file.
+    """
+    if tuple(rows.shape) != shape:
+        raise UserError(
+            f"table {table!r} is given rows of the shape {list(rows.shape)}, but it has {shape[0]} "
+            f"rows of {shape[1]} values"
+        )
+    # The file has no name, and is gone when nothing uses the rows any more.
+    with tempfile.TemporaryFile() as file:
+        kept = np.memmap(file, np.float32, "w+", shape=shape)
+    run = max(1, _SLICE_BYTES // (4 * shape[1]))
+    for first in range(0, shape[0], run):
+        kept[first : first + run] = np.asarray(rows[first : first + run], np.float32)
+    return RowsOfIds(lambda ids: np.asarray(kept[ids]))
 
 
 def is_drawn_by_element(initializer: Any) -> bool:
@@ -67,12 +93,7 @@ def rows_of(table: Table) -> Callable[[np.ndarray], np.ndarray] | None:
 
 
 def refuse_unusable(table: Table) -> None:
-    """Refuses, before any ps is asked, an initializer that a table cannot be filled with.
-
-    Raises:
-        UserError: If the values that it gives do not fit the table, or if it must make the whole
-            of a table that is too large for that, or of one that has no vocabulary.
-    """
+    """Refuses, before any ps is asked, an initializer that a table cannot be filled with."""
     if table.rows_from:
         _refuse_unreadable(table.name, table.rows_from)
     if table.keys:
@@ -95,9 +116,9 @@ def refuse_unusable(table: Table) -> None:
     if not given and 4 * table.rows * table.dim > LARGEST_WHOLE:
         raise UserError(
             f"table {table.name!r}: its initializer {kind} makes a table as a whole, which is done "
-            f"in the chief's memory for up to {LARGEST_WHOLE >> 20} MiB, but the table has "
-            f"{4 * table.rows * table.dim >> 20} MiB; use an initializer of Keras that draws every "
-            "value by itself, such as RandomNormal, or tfps.RowsOfIds"
+            f"in the chief's memory for up to {byte_size.show(LARGEST_WHOLE)}, but the table has "
+            f"{byte_size.show(4 * table.rows * table.dim)}; use an initializer of Keras that draws "
+            "every value by itself, such as RandomNormal, or tfps.RowsOfIds"
         )
 
 

@@ -9,7 +9,35 @@ import keras
 import tensorflow as tf
 
 from tfps.data.feature import Feature
-from tfps.errors import UserError
+from tfps.errors import UserError, reason_of
+from tfps.experiment.task import Task
+
+SINGLE = "predictions"  # the name of predictions that are a tensor
+
+
+def predict_by_name(task: Task, outputs: Any) -> dict[str, tf.Tensor]:
+    """The predictions for a batch.
+
+    Returns:
+        Tensors `[batch, ...]` float32 by name; a single one that bears no name is `SINGLE`.
+    """
+    try:
+        found = task.predictions(outputs)
+        several = found if isinstance(found, Mapping) else {SINGLE: found}
+        cast = {name: tf.cast(value, tf.float32) for name, value in several.items()}
+    except UserError:
+        raise
+    except Exception as error:  # whatever the user's code raises
+        raise UserError(
+            f"predictions() of {type(task).__name__} fails: {reason_of(error)}"
+        ) from error
+    for name, value in cast.items():
+        if value.shape.rank == 0:
+            raise UserError(
+                f"predictions() of {type(task).__name__}: {name} is a scalar; it must have one "
+                "value per record"
+            )
+    return cast
 
 
 def model_inputs(model: keras.Model, features: Sequence[Feature], values: Mapping[str, Any]) -> Any:
@@ -17,14 +45,6 @@ def model_inputs(model: keras.Model, features: Sequence[Feature], values: Mappin
 
     A functional model gets its own structure of inputs, a dict by its keys, a list by its inputs'
     names; any other model a dict by feature name, or the tensor itself of a single feature.
-
-    Args:
-        model: The model.
-        features: The task's features.
-        values: Tensor of each feature, by name.
-
-    Raises:
-        UserError: If an input of a functional model is no feature.
     """
     single = values[features[0].name] if len(features) == 1 else None
     structure = _structure(model)
@@ -95,9 +115,6 @@ def signature_specs(features: Sequence[Feature]) -> dict[str, tf.TensorSpec]:
 
     A feature NAME of shape `(None,)` is two of them: NAME, the values of all records laid end to
     end, and NAME_row_lengths, `[n]` int64, the number of values of each record.
-
-    Raises:
-        UserError: If a feature has the name of another's row lengths.
     """
     inputs = {}
     for feature in features:
@@ -152,12 +169,6 @@ def python_arguments(names: Iterable[str]) -> dict[str, str]:
 
     TensorFlow makes each input an argument of a Python function. Its name must be an identifier in
     ASCII and no keyword; `self` is TensorFlow's own. Names that differ in case alone are one to it.
-
-    Args:
-        names: Those of all inputs.
-
-    Returns:
-        The argument by the input's name, for inputs that cannot have their own name.
     """
     taken, others = set(), []
     for name in names:

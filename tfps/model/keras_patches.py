@@ -44,7 +44,6 @@ class TableElsewhere(NamedTuple):
     """What an embedding layer does instead of asking a table of its own.
 
     Attributes:
-        look_up: Gives the rows of ids.
         give: Takes rows that the layer is given, `[rows, dim]`: by `set_weights` (which `weights=`
             calls), or from a file of weights, a dataset that is open until this returns.
         refuse_whole: Raises, since the layer is asked for its whole table.
@@ -94,8 +93,6 @@ def replace_table(
     Keras looks for a table wherever a layer is built; so it is told that the layer is.
 
     Args:
-        layer: The layer.
-        elsewhere: What it does instead.
         has_own_call: Whether its class does more when it is called than to look ids up.
     """
     kind = type(layer)
@@ -122,9 +119,6 @@ def layers_of(model: keras.Model) -> list[keras.layers.Layer]:
 
     `layers` has those at the first depth, of a `Model` alone; TensorFlow's trackables lack what a
     model of the user's own holds in lists.
-
-    Args:
-        model: The model.
     """
     return list(model._flatten_layers())
 
@@ -134,9 +128,6 @@ def compile_arguments(model: keras.Model) -> dict[str, Any]:
 
     Keras's own `get_compile_config` gives it serialized, of which functions and classes that nobody
     has registered cannot be made again.
-
-    Args:
-        model: A compiled model.
     """
     return dict(model._compile_config.config)
 
@@ -146,9 +137,6 @@ def schedule_class(optimizer: keras.optimizers.Optimizer) -> dict[str, type]:
 
     Keras makes an optimizer again by its config if it knows this class, which no user of `fit` has
     to register.
-
-    Args:
-        optimizer: It may be a `LossScaleOptimizer` of another one.
     """
     # The public learning_rate is what the schedule gives.
     schedule = getattr(optimizer, "inner_optimizer", optimizer)._learning_rate

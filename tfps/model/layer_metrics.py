@@ -7,8 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tfps.model.compiled_metrics import made_again
-from tfps.model.keras_metric import is_sum
+from tfps.model.compiled_task import is_sum, made_again
 
 States = Mapping[str, npt.NDArray[np.float64]]
 
@@ -23,11 +22,6 @@ class LayerMetrics:
     """
 
     def __init__(self, model: type[keras.Model]) -> None:
-        """Begins without metrics.
-
-        Args:
-            model: The model's class.
-        """
         self.unmeasured: list[str] = []
         if model.compute_metrics is not keras.Model.compute_metrics:
             self.unmeasured.append(
@@ -47,15 +41,7 @@ class LayerMetrics:
         evaluated: Sequence[keras.metrics.Metric],
         trained: Sequence[keras.metrics.Metric],
     ) -> None:
-        """Chooses those that can be measured.
-
-        Args:
-            evaluated: Those that an evaluation step updates.
-            trained: Those that a training step updates.
-
-        Raises:
-            UserError: If Keras cannot make one of them again.
-        """
+        """Chooses those that can be measured."""
         known = {id(metric) for metric in evaluated}
         for metric in trained:
             if id(metric) not in known:

@@ -26,12 +26,6 @@ class LossFunction:
     """
 
     def __init__(self, task: Task, model: keras.Model):
-        """Decides which of the two it is.
-
-        Raises:
-            UserError: If both the task and the model give the loss, a label varies in length, or
-                records have weights that the task's `compute_loss` does not take.
-        """
         for label in task.labels():
             if label.is_ragged:
                 raise UserError(
@@ -71,15 +65,9 @@ class LossFunction:
         Args:
             features: By name, `[batch, *shape]`.
             labels: By name, `[batch, *shape]`.
-            inputs: What the model was called with.
-            outputs: What it returned.
-            training: Whether it was called as in training.
 
         Returns:
             Scalar float32.
-
-        Raises:
-            UserError: If the user's function fails, or gives no scalar.
         """
         try:
             loss = self._compute(features, labels, inputs, outputs, training)
@@ -176,7 +164,6 @@ class LossScaling:
     """Settings of `keras.optimizers.LossScaleOptimizer`.
 
     Attributes:
-        initial_scale: What the loss is multiplied by at first.
         growth_steps: Steps with finite gradients after which the scale is doubled.
     """
 
@@ -189,9 +176,6 @@ def loss_scaling(task: Task, model: keras.Model, tables: Sequence[Table]) -> Los
 
     That is, if `optimizer()` is a `LossScaleOptimizer`, or by its defaults if the model's dtype
     policy is `mixed_float16`.
-
-    Raises:
-        UserError: If `table_optimizer()` asks for another scaling: there is one loss.
     """
     dense = _settings(task.optimizer())
     for table in tables:

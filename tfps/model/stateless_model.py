@@ -11,19 +11,19 @@ import tensorflow as tf
 from tfps.errors import RunError, UserError
 from tfps.experiment.task import Task
 from tfps.model import keras_patches
-from tfps.model.answers import Answer, noted_zero_rows, refuse_late
-from tfps.model.builder import build_model
-from tfps.model.embedding_layers import EmbeddingLayers, WholeTableUsedError
-from tfps.model.inputs import batch_spec, model_inputs
+from tfps.model.builder import account, build_model, place_of
+from tfps.model.embedding_layers import (
+    Answer,
+    EmbeddingLayers,
+    WholeTableUsedError,
+    noted_zero_rows,
+    refuse_late,
+)
+from tfps.model.inputs import batch_spec, model_inputs, predict_by_name
 from tfps.model.layer_metrics import LayerMetrics
-from tfps.model.lookup_tables import LookupTables
+from tfps.model.lookup_tables import LookupTables, holders_of, numberings_of
 from tfps.model.loss import LossFunction, LossScaling, loss_scaling
-from tfps.model.numberings import numberings_of
-from tfps.model.predictions import predict_by_name
-from tfps.model.resources import holders_of
-from tfps.model.state_recurrence import kept_by_step
-from tfps.model.user_code import account, place_of
-from tfps.model.variables import ModelVariables, refuse_equal_paths
+from tfps.model.variables import ModelVariables, kept_by_step, refuse_equal_paths
 
 _LOOPS = ("While", "StatelessWhile")
 
@@ -35,7 +35,6 @@ class Lookup(NamedTuple):
     """One call of an `Embedding` layer within a forward pass.
 
     Attributes:
-        table: Index of the layer's table.
         ids: The ids it was called with, any shape, int32 or int64.
     """
 
@@ -48,7 +47,6 @@ class Forward:
     """What a forward pass yields.
 
     Attributes:
-        outputs: The model's outputs.
         state: New values of the model's state, in the order of `StatelessModel.state`.
         loss: What a step minimizes, the model's own losses included; scalar float32.
         measured: What the model's own metrics have seen, by name, as of `LayerMetrics.states`.
@@ -72,22 +70,16 @@ class StatelessModel:
     Both are traced once when the model is made, so that whatever cannot work is refused then.
 
     Attributes:
-        tables: One per such layer without a table, in the order in which they were built.
-        dense: The other trainable variables.
-        state: Floating-point variables that no gradient changes, such as BatchNorm statistics.
         state_kept: For every state variable, what a training step keeps of it before it adds
             something of its own; None where a step does something else.
         state_changes: For every state variable, whether a training step changes it.
         initial_dense: Initial values of `dense`, laid end to end, float32.
         initial_state: Initial values of `state`, laid end to end, float32.
-        seed: Of the initial values.
         loss_scaling: How the loss is scaled, None for not at all.
-        layer_metrics: The metrics that its own code updates.
         prediction_shapes: Shape of one record's predictions by their names; None where it varies.
         gathered: Paths of the dense variables of which a training step looks up rows by ids, and
             uses nothing else.
         has_loops: Whether its graph has loops, as that of a recurrent layer.
-        numberings: How its preprocessing layers number what they are given, by their paths.
         unreachable: What the model uses that lies in this process, such as a `tf.Variable` or a
             `MutableHashTable`: closures on workers cannot reach it.
     """
@@ -96,12 +88,7 @@ class StatelessModel:
         """Builds a task's model and tries it.
 
         Args:
-            task: The task.
-            seed: Of the dense variables' initial values.
             dense_table_bytes: Tables of at most so many bytes stay dense.
-
-        Raises:
-            UserError: If something in it, or in the task's functions of its outputs, cannot work.
         """
         self.seed = seed
         self._task = task
@@ -173,9 +160,6 @@ class StatelessModel:
     def build_without(self, tables: Collection[str]) -> tuple[keras.Model, EmbeddingLayers]:
         """The task's model with all its variables but some tables.
 
-        Args:
-            tables: Their names.
-
         Returns:
             The model, and the layers that hold no tables: `answered_by` says, while the model is
             called, what they answer.
@@ -201,15 +185,7 @@ class StatelessModel:
         return tuple(self.prediction_shapes)
 
     def lookups(self, features: Features, training: bool) -> list[Lookup]:
-        """The ids that every call of an embedding layer asks for, in the order of the calls.
-
-        Args:
-            features: One batch, by feature name.
-            training: Whether layers behave as in training.
-
-        Raises:
-            UserError: If ids depend on what an embedding layer answered.
-        """
+        """The ids that every call of an embedding layer asks for, in the order of the calls."""
         ids = self._asked_ids[training](features)
         return [Lookup(*call) for call in zip(self._asked_tables[training], ids, strict=True)]
 
@@ -226,13 +202,8 @@ class StatelessModel:
         """Runs the model and computes its loss.
 
         Args:
-            dense: Values of `dense`.
-            state: Values of `state`.
             rows: For every lookup of `lookups`, in its order, the rows `[*ids.shape, dim]`.
             seed: `[2]` int64, from which every random layer draws.
-            features: One batch, by feature name.
-            labels: Its labels, by name.
-            training: Whether layers behave as in training.
         """
         remaining = iter(rows)
 
@@ -296,14 +267,7 @@ class StatelessModel:
         return self._variables.values(dense, state, tf.zeros([2], tf.int64))
 
     def _try_out(self) -> tuple[dict[str, tuple[int | None, ...]], tuple[str, ...]]:
-        """Traces a training and an evaluation step without a batch; notes how the state changes.
-
-        Returns:
-            The shapes of the task's predictions, and what is unreachable for workers.
-
-        Raises:
-            UserError: If one cannot be traced.
-        """
+        """Traces a training and an evaluation step without a batch; notes how the state changes."""
         shapes: dict[str, tuple[int | None, ...]] = {}
         updated: list[list[keras.metrics.Metric]] = []  # in training, in an evaluation
 

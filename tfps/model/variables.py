@@ -1,5 +1,6 @@
 """The variables of a model, by what becomes of them."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,25 +9,121 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.errors import UserError
-from tfps.model import draws
+from tfps.layers import id_check
+
+# By variable, the factor with which a tensor follows it; None where it follows in another way.
+_Factors = dict[int, float | None]
+_SAME = {"Cast", "Identity", "StopGradient", "PreventGradient", "EnsureShape", "CheckNumerics"}
+_SUMS = {"Add", "AddN", "AddV2"}
+_DEVICES = 1 << 16  # more than a step is split over
+_LAYER_SHIFT = 48  # behind 2^32 steps of so many devices
+
+
+def kept_by_step(
+    before: Sequence[tf.Tensor], after: Sequence[tf.Tensor]
+) -> tuple[float | None, ...]:
+    """What a step keeps of each state variable before it adds something of its own.
+
+    Moving averages (BatchNorm's: what it keeps is the momentum) and counters (1) become
+    `kept * old + something`, element by element, whatever the batch. The operations between the old
+    value and the new one say so: sums, differences, and products with constants.
+
+    Returns:
+        One per variable; None where a step is something else, as for the vector of
+        `keras.layers.SpectralNormalization`.
+    """
+    if not before:
+        return ()
+    factors: dict[str, _Factors] = {old.name: {k: 1.0} for k, old in enumerate(before)}
+    # Operations stand in the order in which they were made: inputs before what is made of them.
+    for operation in before[0].graph.get_operations():
+        inputs = [factors.get(value.name, {}) for value in operation.inputs]
+        for variable in {variable for each in inputs for variable in each}:
+            follows = [variable in each for each in inputs]
+            factor = _factor(operation, follows, [each.get(variable, 0.0) for each in inputs])
+            for output in operation.outputs:
+                is_alike = output.shape == before[variable].shape and output.dtype.is_floating
+                factors.setdefault(output.name, {})[variable] = factor if is_alike else None
+    return tuple(factors.get(new.name, {}).get(k, 0.0) for k, new in enumerate(after))
+
+
+def _factor(
+    operation: tf.Operation, follows: list[bool], factors: list[float | None]
+) -> float | None:
+    """With which factor an operation's output follows a variable, None for in another way.
+
+    Args:
+        follows: For every input, whether it depends on the variable.
+        factors: Those of its inputs, 0 for one that does not depend on it.
+    """
+    known = [factor for factor in factors if factor is not None]
+    if len(known) < len(factors):
+        return None
+    if operation.type in _SAME:
+        return known[0]
+    if operation.type in _SUMS:
+        return math.fsum(known)
+    if operation.type == "Sub":
+        return known[0] - known[1]
+    if operation.type == "Neg":
+        return -known[0]
+    if operation.type == "Mul" and not all(follows):
+        constant = _constant(operation.inputs[follows.index(False)])
+        return None if constant is None else known[follows.index(True)] * constant
+    if operation.type == "RealDiv" and not follows[1]:
+        divisor = _constant(operation.inputs[1])
+        return known[0] / divisor if divisor else None
+    return None
+
+
+def _constant(tensor: tf.Tensor) -> float | None:
+    """The one number that all elements of a constant tensor are, None if there is none."""
+    value = tf.get_static_value(tensor)
+    if value is None or np.size(value) == 0 or np.any(value != np.ravel(value)[0]):
+        return None
+    number = float(np.ravel(value)[0])
+    return number if math.isfinite(number) else None
+
+
+def draw_of(seed: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
+    """What a step draws from, `[2]` int64.
+
+    Args:
+        seed: That of the shard and the epoch, scalar int64.
+        step: Number of the batch in the shard, below 2^32, scalar int64.
+    """
+    return tf.stack([seed, step * _DEVICES])
+
+
+def on_device(draw: tf.Tensor, index: int) -> tf.Tensor:
+    """What a part of a step draws from, `[2]` int64."""
+    return draw + tf.constant([0, index], tf.int64)
+
+
+def of_layer(draw: tf.Tensor, index: int) -> tf.Tensor:
+    """What a layer's generator begins with, `[2]` int64.
+
+    Keras counts up the second number with each draw, and takes both modulo 2^31 - 2: of numbers
+    that lie apart only in higher bits, some are the same for it. So all bits are mixed; within one
+    seed no two layers of any step begin with the same 64 of them, of which 62 are used.
+    """
+    seed, position = tf.unstack(tf.bitcast(draw, tf.uint64))
+    bits = id_check.mix(position + tf.constant(index << _LAYER_SHIFT, tf.uint64))
+    bits = id_check.mix(seed + bits)
+    high = tf.bitwise.right_shift(bits, tf.constant(33, tf.uint64))
+    low = tf.bitwise.bitwise_and(bits, tf.constant((1 << 31) - 1, tf.uint64))
+    return tf.cast(tf.stack([high, low]), tf.int64)
 
 
 class ModelVariables:
     """Which variables of a model have their values on the ps, and how the others get theirs.
 
     Attributes:
-        dense: The trainable variables.
-        state: Floating-point variables that no gradient changes, such as BatchNorm statistics.
         initial_dense: Initial values of `dense`, laid end to end, float32.
         initial_state: Initial values of `state`, laid end to end, float32.
     """
 
     def __init__(self, model: keras.Model):
-        """Sorts the variables of a model.
-
-        Raises:
-            UserError: If a trainable variable is not float32 or has a constraint.
-        """
         self.dense: list[keras.Variable] = list(model.trainable_variables)
         self._fixed: list[keras.Variable] = list(model.non_trainable_variables)
         self._model = model
@@ -57,8 +154,6 @@ class ModelVariables:
         """What every variable of the model is to be, for a `keras.StatelessScope`.
 
         Args:
-            dense: Values of `dense`.
-            state: Values of `state`.
             seed: `[2]` int64, from which every random layer draws.
         """
         values = list(zip(self.dense, dense, strict=True))
@@ -67,7 +162,7 @@ class ModelVariables:
             if variable.dtype == "float32":
                 value = next(states)
             elif _is_seed(variable):
-                value = tf.cast(draws.of_layer(seed, seeds), variable.dtype)
+                value = tf.cast(of_layer(seed, seeds), variable.dtype)
                 seeds += 1
             else:
                 value = tf.constant(self._constants[variable.path])
@@ -79,15 +174,7 @@ class ModelVariables:
     def state_after(
         self, scope: keras.StatelessScope, values: Sequence[tuple[keras.Variable, Any]]
     ) -> list[tf.Tensor]:
-        """New values of `state` at the end of a scope; the same tensor where nothing changed.
-
-        Args:
-            scope: In which the model was called.
-            values: What the variables were at its beginning.
-
-        Raises:
-            UserError: If a variable has changed that is not kept.
-        """
+        """New values of `state` at the end of a scope; the same tensor where nothing changed."""
         before = {id(variable): value for variable, value in values}
         for variable in self._fixed:
             changed = scope.get_current_value(variable) is not before[id(variable)]
@@ -102,11 +189,7 @@ class ModelVariables:
 
 
 def refuse_equal_paths(paths: Sequence[str]) -> None:
-    """Refuses parameters that a checkpoint could not tell apart.
-
-    Raises:
-        UserError: If a path is there twice.
-    """
+    """Refuses parameters that a checkpoint could not tell apart."""
     twice = {path for path in paths if paths.count(path) > 1}
     if twice:
         raise UserError(

@@ -2,11 +2,11 @@
 
 import bisect
 import dataclasses
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
-from tfps.job_dir.report_fields import SaveCounts, StalenessCounts, WorkerShare
-from tfps.job_dir.task_usage import TaskUsage
+from tfps.job_dir.report import SaveCounts, StalenessCounts, WorkerShare
+from tfps.job_dir.task_files import TaskUsage
 
 LEASE_SECONDS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # bounds of what is told of leases
 
@@ -16,7 +16,6 @@ class RunEvent:
     """Something that happened.
 
     Attributes:
-        kind: What names it in a history.
         is_urgent: Whether it is to be written soon: nobody can tell it again if the chief is lost.
         at: When, seconds since 1970.
     """
@@ -28,14 +27,7 @@ class RunEvent:
 
 @dataclasses.dataclass(frozen=True)
 class TableSize:
-    """A table of a model.
-
-    Attributes:
-        name: Its name.
-        rows: How many rows it has.
-        dim: Values of a row.
-        bytes: Of its rows on all ps together, the optimizer's slots included.
-    """
+    """A table of a model."""
 
     name: str
     rows: int
@@ -50,7 +42,6 @@ class LeaseTimes:
     Attributes:
         counts: How many took at most as long as each of `LEASE_SECONDS`, but longer than the one
             before it, and in the end how many took longer than all.
-        seconds: Of all together.
     """
 
     counts: tuple[int, ...] = (0,) * (1 + len(LEASE_SECONDS))
@@ -65,17 +56,7 @@ class LeaseTimes:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunBegan(RunEvent):
-    """A chief has begun to work on the job.
-
-    Attributes:
-        config: Name of the experiment.
-        mode: How updates come together.
-        workers: How many workers there are.
-        ps: How many ps there are.
-        settings: What the config says, by field, as text.
-        overrides: What was set of it for this run, as `field=value`.
-        tables: Those of the model.
-    """
+    """A chief has begun to work on the job."""
 
     kind = "began"
     config: str
@@ -95,7 +76,6 @@ class TrainingBegan(RunEvent):
         checkpoint: Path of the checkpoint; None for parameters that are new to the job.
         epoch: The epoch that is trained next, from 0.
         examples: Records trained up to the checkpoint: what was trained after it is lost.
-        steps: Updates of the parameters up to the checkpoint.
     """
 
     kind = "training"
@@ -113,12 +93,9 @@ class Sampled(RunEvent):
     Attributes:
         epoch: The epoch being trained, from 0.
         examples: Records trained since the job began, those of unfinished leases included.
-        steps: Updates of the parameters.
         loss: Mean over the records trained since the last sample of the loss of their batch, None
             where there are none.
-        examples_per_second: Of the time since the last sample.
         repeated: Records that may have been trained twice, since the job began.
-        bad: How often a bad record was passed over.
         workers: By index, what each worker did since the chief connected.
         leases: How long leases took since then; None in histories of before.
     """
@@ -149,14 +126,7 @@ class TasksMeasured(RunEvent):
 
 @dataclasses.dataclass(frozen=True)
 class Histogram:
-    """How some values are spread.
-
-    Attributes:
-        edges: Of the bins, one more than there are.
-        counts: Values in each bin.
-        norm: Euclidean norm of all values.
-        left_out: Values that are not finite.
-    """
+    """How some values are spread."""
 
     edges: tuple[float, ...]
     counts: tuple[int, ...]
@@ -169,8 +139,6 @@ class ParametersMeasured(RunEvent):
     """What the parameters are, and what a batch would change of them.
 
     Attributes:
-        steps: Updates of the parameters.
-        epoch: Number of epochs trained.
         parameters: By path of a dense parameter its values; by name of a table, those of some rows.
         gradients: Of a batch, by path of a dense parameter; by name of a table, the norms of the
             gradients of the rows that the batch asks for.
@@ -188,11 +156,7 @@ class CheckpointSaved(RunEvent):
     """A checkpoint is committed.
 
     Attributes:
-        name: Its name.
-        examples: Records trained by then.
-        steps: Updates of the parameters.
         saves: All saves since the chief connected, and what the last one took.
-        staleness: Of the updates since the chief connected.
     """
 
     kind = "checkpoint"
@@ -209,8 +173,6 @@ class EpochTrained(RunEvent):
 
     Attributes:
         epoch: The epoch, from 0.
-        steps: Updates of the parameters by then.
-        loss: Mean over its records of the loss of their batch.
         learning_rate: That of the dense parameters at its end, None where it is not known.
         steps_per_second: Its updates by the time that it was trained, evaluations and checkpoints
             left out; None for an epoch of which this chief has not trained all.
@@ -229,9 +191,6 @@ class Evaluated(RunEvent):
     """A checkpoint is evaluated.
 
     Attributes:
-        epoch: Number of epochs trained by then.
-        steps: Updates of the parameters.
-        metrics: `loss` and the task's metrics by name.
         has_ended_epoch: Whether it is the checkpoint at an epoch's end.
     """
 
@@ -244,12 +203,7 @@ class Evaluated(RunEvent):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskLost(RunEvent):
-    """A task was lost.
-
-    Attributes:
-        task: Its name.
-        what: What was seen of it.
-    """
+    """A task was lost."""
 
     kind = "lost"
     is_urgent = True
@@ -259,12 +213,7 @@ class TaskLost(RunEvent):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskBack(RunEvent):
-    """A task that was lost answers again.
-
-    Attributes:
-        task: Its name.
-        seconds: How long it was away.
-    """
+    """A task that was lost answers again."""
 
     kind = "back"
     is_urgent = True
@@ -274,13 +223,70 @@ class TaskBack(RunEvent):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunEnded(RunEvent):
-    """The chief's run has ended.
-
-    Attributes:
-        status: As in the report.
-        error: Why it failed, if it did.
-    """
+    """The chief's run has ended."""
 
     kind = "ended"
     status: str
     error: str | None = None
+
+
+_KINDS: dict[str, type[RunEvent]] = {
+    kind.kind: kind
+    for kind in (
+        RunBegan,
+        TrainingBegan,
+        Sampled,
+        TasksMeasured,
+        ParametersMeasured,
+        CheckpointSaved,
+        EpochTrained,
+        Evaluated,
+        TaskLost,
+        TaskBack,
+        RunEnded,
+    )
+}
+
+
+def to_json(event: RunEvent) -> dict[str, Any]:
+    """An event as JSON-ready data."""
+    return {"kind": event.kind, **dataclasses.asdict(event)}
+
+
+def from_json(data: Mapping[str, Any]) -> RunEvent | None:
+    """The event that `to_json` gave; None for one of a kind that a later version has added."""
+    kind = _KINDS.get(data["kind"])
+    if kind is None:
+        return None
+    known = {field.name for field in dataclasses.fields(kind)}
+    return kind(
+        **{
+            name: _PARTS.get((kind, name), _as_it_is)(value)
+            for name, value in data.items()
+            if name in known
+        }
+    )
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _histograms(data: Mapping[str, Any]) -> dict[str, Histogram]:
+    return {
+        name: Histogram(tuple(x["edges"]), tuple(x["counts"]), x["norm"], x["left_out"])
+        for name, x in data.items()
+    }
+
+
+_PARTS: dict[tuple[type[RunEvent], str], Callable[[Any], Any]] = {
+    (RunBegan, "overrides"): tuple,
+    (RunBegan, "tables"): lambda tables: tuple(TableSize(**table) for table in tables),
+    (Sampled, "workers"): lambda shares: tuple(WorkerShare(**share) for share in shares),
+    (Sampled, "leases"): lambda x: x and LeaseTimes(tuple(x["counts"]), x["seconds"]),
+    (TasksMeasured, "tasks"): lambda tasks: {k: TaskUsage(**usage) for k, usage in tasks.items()},
+    (ParametersMeasured, "parameters"): _histograms,
+    (ParametersMeasured, "gradients"): _histograms,
+    (CheckpointSaved, "saves"): lambda saves: SaveCounts(**saves),
+    (CheckpointSaved, "staleness"): lambda counts: StalenessCounts(**counts),
+}

@@ -24,11 +24,6 @@ class MlflowTracker:
     name = "mlflow"
 
     def __init__(self) -> None:
-        """Loads MLflow.
-
-        Raises:
-            UserError: If it is not installed.
-        """
         for variable, value in _PATIENCE.items():
             os.environ.setdefault(variable, value)
         try:
@@ -41,7 +36,6 @@ class MlflowTracker:
         self._settings: dict[str, str] = {}
 
     def connect(self, experiment: str, title: str, known: str | None) -> str:
-        """See `Tracker`; MLFLOW_EXPERIMENT_NAME names another experiment."""
         client = self._client
         if known:
             found = client.get_run(known)
@@ -56,7 +50,6 @@ class MlflowTracker:
         return self._run
 
     def describe(self, settings: Mapping[str, str]) -> None:
-        """See `Tracker`."""
         kept = {name: value[:_LONGEST] for name, value in settings.items()}
         new = {name: value for name, value in kept.items() if name not in self._settings}
         changed = {
@@ -71,7 +64,6 @@ class MlflowTracker:
         self._settings |= new
 
     def log(self, point: Point) -> None:
-        """See `Tracker`."""
         at = round(1000 * point.at)
         self._send(
             metrics=[
@@ -81,7 +73,6 @@ class MlflowTracker:
         )
 
     def end(self, has_finished: bool) -> None:
-        """See `Tracker`."""
         status = "FINISHED" if has_finished else "FAILED"
         self._client.set_terminated(self._run, status, round(1000 * time.time()))
 

@@ -25,8 +25,8 @@ from prometheus_client.registry import Collector
 
 import tfps
 from tfps.errors import UserError
+from tfps.job_dir.task_files import TaskUsage
 from tfps.job_dir.task_name import TaskName
-from tfps.job_dir.task_usage import TaskUsage
 from tfps.monitoring.events import (
     LEASE_SECONDS,
     CheckpointSaved,
@@ -51,11 +51,6 @@ class RunMetrics(Collector):
     name = "the metrics"
 
     def __init__(self, states: Callable[[], Mapping[TaskName, str]]):
-        """Knows of nothing yet.
-
-        Args:
-            states: What state each task is in now, as "up" or "lost".
-        """
         self._states = states
         self._lock = threading.Lock()
         self._began: RunBegan | None = None
@@ -210,22 +205,14 @@ class RunMetrics(Collector):
 
 
 class MetricsServer:
-    """Answers Prometheus, in threads of its own.
-
-    Attributes:
-        port: Where.
-    """
+    """Answers Prometheus, in threads of its own."""
 
     def __init__(self, metrics: RunMetrics, port: int, address: str):
         """Begins to answer.
 
         Args:
-            metrics: What is served.
             port: The port, 0 for any that is free.
             address: Of this machine, where others may ask; 127.0.0.1 for itself alone.
-
-        Raises:
-            UserError: If the port is taken, or the address is none of this machine.
         """
         registry = CollectorRegistry()
         registry.register(metrics)

@@ -1,20 +1,80 @@
 """Hands what happens in a run to those who keep it, without the run waiting for them."""
 
 import contextlib
+import json
 import logging
+import posixpath
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
+from tfps.errors import UserError
+from tfps.monitoring import events
 from tfps.monitoring.events import RunEvent
+from tfps.storage import files
 from tfps.storage.failures import StorageError
+from tfps.storage.files import GrowingFile, writer_of
 
+DIRECTORY = "history"
+_SUFFIX = ".jsonl"
 FLUSH_SECONDS = 30.0  # on gs:// each flush uploads files anew
 _URGENT_SECONDS = 1.0  # in which what comes together is written together
 _END_SECONDS = 30.0
 _log = logging.getLogger(__name__)
+Source = Callable[[], Iterable[RunEvent]]
+
+
+class RunHistory:
+    """What one chief adds to the history of its job."""
+
+    name = "the history"
+
+    def __init__(self, job_dir: str, began: float):
+        """Writes nothing yet.
+
+        Args:
+            began: When the chief began, seconds since 1970: what later ones write comes after it.
+        """
+        chief, directory = writer_of(began), posixpath.join(job_dir, DIRECTORY)
+        self._file = GrowingFile(directory, lambda number: f"{chief}.{number:06d}{_SUFFIX}")
+
+    def tell(self, event: RunEvent) -> None:
+        """Adds what happened."""
+        self._file.append(f"{json.dumps(events.to_json(event))}\n".encode())
+
+    def flush(self) -> None:
+        """Brings what was added to where it is read."""
+        self._file.flush()
+
+
+def read(job_dir: str) -> list[RunEvent]:
+    """What happened in a job, in order; nothing if it keeps no history.
+
+    The last line of a file may be one that is being written, or was when its chief was killed: it
+    is left out.
+    """
+    directory = posixpath.join(job_dir, DIRECTORY)
+    try:
+        names = files.names(directory)
+    except FileNotFoundError:
+        return []
+    paths = (posixpath.join(directory, name) for name in names if name.endswith(_SUFFIX))
+    return [event for path in paths for event in _events(path)]
+
+
+def _events(path: str) -> Iterator[RunEvent]:
+    *lines, _ = files.read(path).split(b"\n")
+    for number, line in enumerate(lines, 1):
+        try:
+            event = events.from_json(json.loads(line))
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(
+                f"{path}, line {number}, is damaged ({error}); delete the line, or the file"
+            ) from None
+        if event:
+            yield event
 
 
 class Watcher(Protocol):
@@ -28,14 +88,7 @@ class Watcher(Protocol):
         """Takes what happened."""
 
     def flush(self) -> None:
-        """Brings what it was told to where it is looked at.
-
-        Raises:
-            StorageError: If that fails; the next call tries again.
-        """
-
-
-Source = Callable[[], Iterable[RunEvent]]
+        """Brings what it was told to where it is looked at."""
 
 
 class RunRecorder:
@@ -54,7 +107,6 @@ class RunRecorder:
         """Begins to listen.
 
         Args:
-            watchers: Who is told.
             sources: Who is asked what there is to tell before each flush, and may take their time.
             flush_seconds: After which what they were told can be seen.
         """

@@ -9,16 +9,20 @@ the run, for TensorBoard to compare runs by.
 import functools
 import posixpath
 from collections.abc import Mapping
+from typing import Any
 
-from tfps.job_dir.report_fields import FINISHED, WorkerShare
+import tensorflow as tf
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, struct_pb2
+
+from tfps.data import tfrecord
+from tfps.job_dir.report import FINISHED, WorkerShare
+from tfps.job_dir.task_files import TaskUsage
 from tfps.job_dir.task_name import TaskName
-from tfps.job_dir.task_usage import TaskUsage
-from tfps.monitoring import hparams
-from tfps.monitoring.event_file import EventFile
 from tfps.monitoring.events import (
     CheckpointSaved,
     EpochTrained,
     Evaluated,
+    Histogram,
     ParametersMeasured,
     RunBegan,
     RunEnded,
@@ -28,8 +32,188 @@ from tfps.monitoring.events import (
     TasksMeasured,
     TrainingBegan,
 )
+from tfps.storage.files import GrowingFile, writer_of
 
+PLUGIN = "hparams"
+START_TAG, END_TAG = "_hparams_/session_start_info", "_hparams_/session_end_info"
+SUCCESS, FAILURE = 1, 2
+_VERSION = 0
+_PACKAGE = "tfps.hparams"
+_Field = descriptor_pb2.FieldDescriptorProto
+_FORMAT = "brain.Event:2"
+_Event, _Summary = tf.compat.v1.Event, tf.compat.v1.Summary
+_Metadata, _SessionLog = tf.compat.v1.SummaryMetadata, tf.compat.v1.SessionLog
+_SCALARS, _HISTOGRAMS = "scalars", "histograms"  # names of TensorBoard's plugins
 TRAIN, VALIDATION = "train", "validation"
+
+
+def _declare() -> dict[str, Any]:
+    """The classes of the messages, by name."""
+    file = descriptor_pb2.FileDescriptorProto(
+        name="tfps/hparams.proto",
+        package=_PACKAGE,
+        syntax="proto3",
+        dependency=["google/protobuf/struct.proto"],
+    )
+    start = file.message_type.add(name="SessionStartInfo")
+    entry = start.nested_type.add(name="HparamsEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, type=_Field.TYPE_STRING, label=_Field.LABEL_OPTIONAL)
+    _add(entry, "value", 2, ".google.protobuf.Value")
+    _add(start, "hparams", 1, f".{_PACKAGE}.SessionStartInfo.HparamsEntry", repeated=True)
+    _add(start, "start_time_secs", 5, _Field.TYPE_DOUBLE)
+    end = file.message_type.add(name="SessionEndInfo")
+    _add(end, "status", 1, _Field.TYPE_INT32)  # on the wire an enum is one
+    _add(end, "end_time_secs", 2, _Field.TYPE_DOUBLE)
+    data = file.message_type.add(name="HParamsPluginData")
+    _add(data, "version", 1, _Field.TYPE_INT32)
+    _add(data, "session_start_info", 3, f".{_PACKAGE}.SessionStartInfo")
+    _add(data, "session_end_info", 4, f".{_PACKAGE}.SessionEndInfo")
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(struct_pb2.DESCRIPTOR.serialized_pb)
+    pool.Add(file)
+    return {
+        message.name: message_factory.GetMessageClass(
+            pool.FindMessageTypeByName(f"{_PACKAGE}.{message.name}")
+        )
+        for message in file.message_type
+    }
+
+
+def _add(message: Any, name: str, number: int, kind: "int | str", repeated: bool = False) -> None:
+    label = _Field.LABEL_REPEATED if repeated else _Field.LABEL_OPTIONAL
+    if isinstance(kind, str):
+        of = {"type": _Field.TYPE_MESSAGE, "type_name": kind}
+        message.field.add(name=name, number=number, label=label, **of)
+    else:
+        message.field.add(name=name, number=number, label=label, type=kind)
+
+
+_MESSAGES = _declare()
+
+
+def session_start(settings: Mapping[str, str], at: float) -> bytes:
+    """What the plugin reads of a run that begins.
+
+    Args:
+        settings: What was set for it, by name; numbers and truth values are shown as such.
+        at: When it began, seconds since 1970.
+    """
+    data = _MESSAGES["HParamsPluginData"](version=_VERSION)
+    data.session_start_info.start_time_secs = at
+    for name, text in settings.items():
+        value = data.session_start_info.hparams[name]
+        parsed = _parsed(text)
+        if isinstance(parsed, bool):
+            value.bool_value = parsed
+        elif isinstance(parsed, float):
+            value.number_value = parsed
+        else:
+            value.string_value = parsed
+    return bytes(data.SerializeToString(deterministic=True))
+
+
+def session_end(is_success: bool, at: float) -> bytes:
+    """What the plugin reads of a run that has ended.
+
+    Args:
+        at: When, seconds since 1970.
+    """
+    data = _MESSAGES["HParamsPluginData"](version=_VERSION)
+    data.session_end_info.status = SUCCESS if is_success else FAILURE
+    data.session_end_info.end_time_secs = at
+    return bytes(data.SerializeToString(deterministic=True))
+
+
+def _parsed(text: str) -> bool | float | str:
+    if text in ("True", "False"):
+        return text == "True"
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+class EventFile:
+    """What one program writes into a directory of event files."""
+
+    def __init__(self, directory: str, began: float):
+        """Writes nothing yet.
+
+        Args:
+            began: When the program began, seconds since 1970: later ones' files are read later.
+        """
+        writer = writer_of(began)
+        self._file = GrowingFile(
+            directory,
+            lambda number: f"events.out.tfevents.{writer}.{number:06d}.v2",
+            _framed(_Event(wall_time=began, file_version=_FORMAT)),
+        )
+
+    def begin(self, step: int, at: float) -> None:
+        """Says that what was written before from a step on is given up: TensorBoard drops it.
+
+        Args:
+            at: When, seconds since 1970.
+        """
+        log = _SessionLog(status=_SessionLog.START)
+        self._file.append(_framed(_Event(wall_time=at, step=step, session_log=log)))
+
+    def scalars(self, values: Mapping[str, float], step: int, at: float) -> None:
+        """Adds a point to some curves.
+
+        Args:
+            at: When, seconds since 1970.
+        """
+        points = {tag: tf.make_tensor_proto(x, tf.float32) for tag, x in values.items()}
+        self._add(points, _SCALARS, "DATA_CLASS_SCALAR", step, at)
+
+    def histograms(self, values: Mapping[str, Histogram], step: int, at: float) -> None:
+        """Adds how some values are spread.
+
+        Args:
+            at: When, seconds since 1970.
+        """
+        bins = {  # left edge, right edge and count of each
+            tag: tf.make_tensor_proto(
+                list(zip(each.edges[:-1], each.edges[1:], each.counts, strict=True)), tf.float64
+            )
+            for tag, each in values.items()
+        }
+        self._add(bins, _HISTOGRAMS, "DATA_CLASS_TENSOR", step, at)
+
+    def note(self, tag: str, plugin: str, content: bytes, at: float) -> None:
+        """Adds what a plugin of TensorBoard keeps with a tag, and no values.
+
+        Args:
+            at: When, seconds since 1970.
+        """
+        data = _Metadata.PluginData(plugin_name=plugin, content=content)
+        nothing = tf.make_tensor_proto(0.0, tf.float32)
+        value = _Summary.Value(tag=tag, tensor=nothing, metadata=_Metadata(plugin_data=data))
+        self._file.append(_framed(_Event(wall_time=at, summary=_Summary(value=[value]))))
+
+    def flush(self) -> None:
+        """Brings what was added to where TensorBoard finds it."""
+        self._file.flush()
+
+    def _add(
+        self, tensors: Mapping[str, Any], plugin: str, data_class: str, step: int, at: float
+    ) -> None:
+        """Adds an event with tensors by tag, as a plugin of TensorBoard reads them."""
+        data = _Metadata.PluginData(plugin_name=plugin)
+        metadata = _Metadata(plugin_data=data, data_class=data_class)
+        summary = _Summary(
+            value=[
+                _Summary.Value(tag=tag, tensor=tensor, metadata=metadata)
+                for tag, tensor in tensors.items()
+            ]
+        )
+        self._file.append(_framed(_Event(wall_time=at, step=step, summary=summary)))
+
+
+def _framed(event: tf.compat.v1.Event) -> bytes:
+    return tfrecord.frame(event.SerializeToString())
 
 
 class TensorBoardLog:
@@ -46,7 +230,6 @@ class TensorBoardLog:
         """Writes nothing yet.
 
         Args:
-            directory: Where `train` and `validation` are, local or `gs://`.
             began: When the chief began, seconds since 1970.
         """
         self._run = EventFile(directory, began)
@@ -64,13 +247,13 @@ class TensorBoardLog:
     @tell.register
     def _(self, event: RunBegan) -> None:
         settings = dict(override.split("=", 1) for override in event.overrides)
-        start = hparams.session_start(settings, event.at)
-        self._run.note(hparams.START_TAG, hparams.PLUGIN, start, event.at)
+        start = session_start(settings, event.at)
+        self._run.note(START_TAG, PLUGIN, start, event.at)
 
     @tell.register
     def _(self, event: RunEnded) -> None:
-        end = hparams.session_end(event.status == FINISHED, event.at)
-        self._run.note(hparams.END_TAG, hparams.PLUGIN, end, event.at)
+        end = session_end(event.status == FINISHED, event.at)
+        self._run.note(END_TAG, PLUGIN, end, event.at)
 
     @tell.register
     def _(self, event: TrainingBegan) -> None:
@@ -173,11 +356,7 @@ class TensorBoardLog:
         self._lost[job] = self._lost.get(job, 0) + 1
 
     def flush(self) -> None:
-        """Brings the curves to where TensorBoard finds them.
-
-        Raises:
-            StorageError: If they cannot be written; the next flush tries again.
-        """
+        """Brings the curves to where TensorBoard finds them."""
         self._run.flush()
         self._train.flush()
         self._validation.flush()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from tfps.errors import UserError
-from tfps.job_dir.report_fields import FINISHED
+from tfps.job_dir.report import FINISHED
 from tfps.monitoring.events import (
     EpochTrained,
     Evaluated,
@@ -32,9 +32,7 @@ class Point:
     """Figures of a run at a moment.
 
     Attributes:
-        step: Updates of the parameters by then.
         at: When, seconds since 1970.
-        values: By name.
     """
 
     step: int
@@ -54,11 +52,7 @@ class Tracker(Protocol):
 
         Args:
             experiment: What the run is compared with, where nothing else is set.
-            title: What people call the run.
             known: The service's name of the run, None for a new one.
-
-        Returns:
-            The service's name of the run.
         """
 
     def describe(self, settings: Mapping[str, str]) -> None:
@@ -79,17 +73,6 @@ class TrackedRun:
     """
 
     def __init__(self, tracker: Tracker, job_dir: str, experiment: str):
-        """Connects to the service.
-
-        Args:
-            tracker: The service.
-            job_dir: The job's.
-            experiment: Name of the config.
-
-        Raises:
-            UserError: If the service cannot be used.
-            StorageError: If the job_dir does not answer.
-        """
         self.name = f"what {tracker.name} shows"
         self._tracker = tracker
         self._waiting: deque[Callable[[], None]] = deque()
@@ -150,11 +133,7 @@ class TrackedRun:
         self._later(lambda: self._tracker.end(event.status == FINISHED))
 
     def flush(self) -> None:
-        """Sends what it was told.
-
-        Raises:
-            StorageError: If the service does not take it; the next flush tries again.
-        """
+        """Sends what it was told."""
         while self._waiting:
             try:
                 self._waiting[0]()

@@ -35,9 +35,6 @@ class VertexTracker:
 
         Args:
             client: A `MetadataServiceClient`; None for one of the project's region.
-
-        Raises:
-            UserError: If it is not installed, or project and region are not known.
         """
         try:
             from google.api_core import exceptions
@@ -57,7 +54,6 @@ class VertexTracker:
         self._kept: dict[str, Any] = {}
 
     def connect(self, experiment: str, title: str, known: str | None) -> str:
-        """See `Tracker`; AIP_EXPERIMENT_NAME names another experiment."""
         self._make_store()
         if known:
             self._run = known
@@ -81,18 +77,15 @@ class VertexTracker:
         return self._run
 
     def describe(self, settings: Mapping[str, str]) -> None:
-        """See `Tracker`."""
         self._kept[_SETTINGS] |= settings
         self._update()
 
     def log(self, point: Point) -> None:
-        """See `Tracker`."""
         numbers = {name: x for name, x in point.values.items() if math.isfinite(x)}  # as in JSON
         self._kept[_METRICS] |= {**numbers, "updates": float(point.step)}
         self._update()
 
     def end(self, has_finished: bool) -> None:
-        """See `Tracker`."""
         self._kept[_STATE] = "COMPLETE" if has_finished else "FAILED"
         self._update()
 

@@ -18,11 +18,6 @@ class WandbTracker:
     name = "wandb"
 
     def __init__(self) -> None:
-        """Loads its library.
-
-        Raises:
-            UserError: If it is not installed.
-        """
         try:
             import wandb
         except ImportError:
@@ -33,7 +28,6 @@ class WandbTracker:
         self._run: Any = None
 
     def connect(self, experiment: str, title: str, known: str | None) -> str:
-        """See `Tracker`; WANDB_PROJECT names another project than the experiment."""
         library = self._library
         run = known or uuid.uuid4().hex
         self._run = library.init(
@@ -55,13 +49,10 @@ class WandbTracker:
         return run
 
     def describe(self, settings: Mapping[str, str]) -> None:
-        """See `Tracker`."""
         self._run.config.update(dict(settings), allow_val_change=True)
 
     def log(self, point: Point) -> None:
-        """See `Tracker`."""
         self._run.log({_STEP: point.step, "at": point.at, **point.values})
 
     def end(self, has_finished: bool) -> None:
-        """See `Tracker`."""
         self._run.finish(exit_code=0 if has_finished else 1)

@@ -1,1 +1,1 @@
-"""Keras optimizers as update rules on the ps; one file per optimizer."""
+"""Keras optimizers as update rules on the ps."""

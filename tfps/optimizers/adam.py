@@ -2,15 +2,13 @@
 
 import itertools
 import math
-from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
 
 from tfps.optimizers.missed_updates import MissedUpdates, geometric
 from tfps.optimizers.outlook import Series
-from tfps.optimizers.slot import Slot
-from tfps.optimizers.update_rule import Update, UpdateRule, squared
+from tfps.optimizers.update_rule import RowUpdate, Slot, Tensors, Update, UpdateRule
 
 # By how much a velocity's root may fall within a part of a series, and at how many parts that ends.
 _APART, _MOST_CUTS = 0.05, 16
@@ -42,45 +40,29 @@ class Adam(UpdateRule):
             )
         if 0.0 < self._ratio < 1.0:
             self.series = Series(self._ratio, (beta_1, beta_2))
-        self.slots = {
-            "momentum": Slot(kept=beta_1),
-            "velocity": Slot(kept=beta_2, is_square=True),
-        }
+        self.slots = {"momentum": Slot(kept=beta_1), "velocity": Slot(kept=beta_2, is_square=True)}
         if self.config["amsgrad"]:
             self.slots["velocity_hat"] = Slot(kept=None, is_square=True)
 
     def dense(self, update: Update) -> list[tf.Operation]:
-        """See `UpdateRule`."""
         beta1_power, beta2_power = self._powers(update.step)
-        momentum, velocity, *largest = (slot.handle for slot in update.slots)
-        arguments = {
-            "var": update.variable.handle,
-            "m": momentum,
-            "v": velocity,
+        options = {
             "beta1_power": beta1_power,
             "beta2_power": beta2_power,
-            "lr": self.learning_rate(update.step),
             "beta1": self.config["beta_1"],
             "beta2": self.config["beta_2"],
             "epsilon": self.config["epsilon"],
-            "grad": update.gradient,
         }
-        if largest:
-            return [tf.raw_ops.ResourceApplyAdamWithAmsgrad(vhat=largest[0], **arguments)]
-        return [tf.raw_ops.ResourceApplyAdam(**arguments)]
+        if self.config["amsgrad"]:
+            kernel = tf.raw_ops.ResourceApplyAdamWithAmsgrad
+            return self.kernel(kernel, update, ["m", "v", "vhat"], **options)
+        return self.kernel(tf.raw_ops.ResourceApplyAdam, update, ["m", "v"], **options)
 
-    def sparse(
-        self,
-        rows: tf.Tensor,
-        slots: Sequence[tf.Tensor],
-        gradient: tf.Tensor,
-        step: tf.Tensor,
-        squares: tf.Tensor | None = None,
-    ) -> list[tf.Tensor]:
-        """See `UpdateRule`."""
+    def sparse(self, update: RowUpdate) -> list[tf.Tensor]:
+        rows, slots, gradient, step, _ = update
         beta1_power, beta2_power = self._powers(step)
         momentum = slots[0] + (gradient - slots[0]) * (1.0 - self.config["beta_1"])
-        squares = squared(gradient, squares)
+        squares = update.squared
         velocity = slots[1] + (squares - slots[1]) * (1.0 - self.config["beta_2"])
         largest = [tf.maximum(slot, velocity) for slot in slots[2:]]
         rate = self.learning_rate(step) * tf.sqrt(1.0 - beta2_power) / (1.0 - beta1_power)
@@ -88,14 +70,11 @@ class Adam(UpdateRule):
         change = rate * momentum / (root + self.config["epsilon"])
         return [rows - change, momentum, velocity, *largest]
 
-    def drift(self, slots: Sequence[tf.Tensor], missed: MissedUpdates, decays: bool) -> tf.Tensor:
-        """See `UpdateRule`.
-
-        Update number j of the missed ones takes `rate_j beta_1^j m / (sqrt(beta_2^j v) + epsilon)`:
-        a geometric series but for epsilon, which is divided by the mean of `beta_2^(j / 2)` in each
-        of some parts of the series. Divided by the largest velocity, which misses nothing, its
-        ratio is `beta_1`.
-        """
+    def drift(self, slots: Tensors, missed: MissedUpdates, decays: bool) -> tf.Tensor:
+        """The sum of `rate_j beta_1^j m / (sqrt(beta_2^j v) + epsilon)` over missed updates j."""
+        # It is a geometric series but for epsilon, which is divided by the mean of `beta_2^(j / 2)`
+        # in each of some parts of the series. Divided by the largest velocity, which misses
+        # nothing, its ratio is `beta_1`.
         series, root = self.missed_series(missed, decays), tf.sqrt(slots[-1])
         epsilon = self.config["epsilon"]
         if self.config["amsgrad"]:
@@ -120,11 +99,8 @@ class Adam(UpdateRule):
         return sorted({float(round(each * number)) for number in range(count)})
 
     def _growth(self, first: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-        """By what epsilon is multiplied in so many updates after the first ones, float32.
-
-        It is what makes of the series, where epsilon is all that it is divided by, the one with
-        the ratio `beta_1`.
-        """
+        """What epsilon is multiplied by in `count` updates after `first` others, float32."""
+        # It turns the series, divided by epsilon alone, into the one with the ratio `beta_1`.
         beta_1, log_beta_2 = self.config["beta_1"], math.log(self.config["beta_2"])
         wide = geometric(math.log(self._ratio), count) * self._ratio
         narrow = geometric(math.log(beta_1), count) * beta_1

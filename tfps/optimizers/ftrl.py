@@ -1,21 +1,18 @@
 """FTRL on the ps."""
 
-from collections.abc import Sequence
-
 import keras
 import tensorflow as tf
 
 from tfps.optimizers.missed_updates import MissedUpdates
-from tfps.optimizers.slot import Slot
 from tfps.optimizers.step_sums import SQUARE, StepSums
-from tfps.optimizers.update_rule import Update, UpdateRule, squared
+from tfps.optimizers.update_rule import RowUpdate, Slot, Tensors, Update, UpdateRule
 
 
 class Ftrl(UpdateRule):
     """`keras.optimizers.Ftrl`: McMahan et al. (2013), with shrinkage and beta as Keras has them.
 
-    A parameter's value is computed again from its slots at every update, whatever it was before: so
-    the first update makes zeros of all parameters that had no gradient.
+    A parameter's value is computed from its slots at every update, whatever it was before: so the
+    first update makes zeros of all parameters that had no gradient.
     """
 
     fused = True
@@ -28,7 +25,6 @@ class Ftrl(UpdateRule):
         self.slots = {"accumulator": Slot(start, is_square=True), "linear": Slot()}
 
     def dense(self, update: Update) -> list[tf.Operation]:
-        """See `UpdateRule`."""
         rate = self.learning_rate(update.step)
         return [
             tf.raw_ops.ResourceApplyFtrlV2(
@@ -44,24 +40,16 @@ class Ftrl(UpdateRule):
             )
         ]
 
-    def sparse(
-        self,
-        rows: tf.Tensor,
-        slots: Sequence[tf.Tensor],
-        gradient: tf.Tensor,
-        step: tf.Tensor,
-        squares: tf.Tensor | None = None,
-    ) -> list[tf.Tensor]:
-        """See `UpdateRule`."""
+    def sparse(self, update: RowUpdate) -> list[tf.Tensor]:
+        rows, slots, gradient, step, _ = update
         rate = self.learning_rate(step)
-        accumulator = slots[0] + squared(gradient, squares)
+        accumulator = slots[0] + update.squared
         power = self._power(accumulator)
         shrunk = gradient + 2.0 * self.config["l2_shrinkage_regularization_strength"] * rows
         linear = slots[1] + shrunk - (power - self._power(slots[0])) / rate * rows
         return [self._value(linear, self._quadratic(power, rate)), accumulator, linear]
 
     def refusal(self, decays: bool) -> str:
-        """See `UpdateRule`: a linear slot that crosses zero meets the l1 strength there."""
         rate, l1 = self.config["learning_rate"], self.config["l1_regularization_strength"]
         shrinkage = 2.0 * self.config["l2_shrinkage_regularization_strength"]
         if self.has_schedule or not (l1 and shrinkage and rate):
@@ -78,13 +66,11 @@ class Ftrl(UpdateRule):
         )
 
     def catch_up(
-        self, rows: tf.Tensor, slots: Sequence[tf.Tensor], missed: MissedUpdates, decays: bool
+        self, rows: tf.Tensor, slots: Tensors, missed: MissedUpdates, decays: bool
     ) -> list[tf.Tensor]:
-        """See `UpdateRule`.
-
-        Without a gradient the accumulator stays, and shrinkage takes the same part of what the
-        linear slot has beyond the l1 strength at every update.
-        """
+        """Ages the linear slot, and computes the rows from it."""
+        # Without a gradient the accumulator stays, and shrinkage takes the same part of what the
+        # linear slot has beyond the l1 strength at every update.
         accumulator, linear = slots
         has_missed = missed.count > 0
         sums = self.sums(decays)
@@ -103,12 +89,10 @@ class Ftrl(UpdateRule):
     def _left(
         self, power: tf.Tensor, sums: StepSums, missed: MissedUpdates, shrinkage: float
     ) -> tf.Tensor:
-        """What all missed updates but the first leave of the linear slot beyond the l1 strength.
-
-        An update leaves `1 - shrinkage kept / quadratic`, with what it keeps of a weight and the
-        quadratic term of the update before it. Of learning rates that change two stand for all,
-        which have the same mean and variance.
-        """
+        """What all missed updates but the first leave of the linear slot beyond the l1 strength."""
+        # An update leaves `1 - shrinkage kept / quadratic`, with what it keeps of a weight and the
+        # quadratic term of the update before it. Of learning rates that change two stand for all,
+        # which have the same mean and variance.
         first, end = missed.first, tf.maximum(missed.end - 1.0, missed.first)
         count = tf.maximum(end - first, 1.0)
         mean = sums.between(first, end) / count

@@ -5,6 +5,9 @@ import math
 
 import tensorflow as tf
 
+from tfps.optimizers.outlook import Series
+from tfps.optimizers.step_sums import ChangedSums, ConstantSums, StepSums, sums_of_rate_one
+
 
 @dataclasses.dataclass(frozen=True)
 class MissedUpdates:
@@ -12,19 +15,13 @@ class MissedUpdates:
 
     What they make of a row is a power of their number, or a geometric series. These are computed in
     float64: float32 has no numbers of updates above 2^24, and nothing left of their differences.
-
-    Attributes:
-        count: How many, `[u, 1]` float64; 0 for a row that missed none.
-        next_step: Number of the update that comes next, scalar int64. What a row missed are the
-            last `count` updates before it.
     """
 
-    count: tf.Tensor
-    next_step: tf.Tensor
+    count: tf.Tensor  # `[u, 1]` float64; 0 for a row that missed none
+    next_step: tf.Tensor  # of the update after the missed ones, scalar int64
 
     @classmethod
     def of(cls, count: tf.Tensor, next_step: tf.Tensor) -> "MissedUpdates":
-        """The missed updates of rows that missed so many, `[u]` of any dtype."""
         return cls(tf.cast(count, tf.float64)[:, tf.newaxis], next_step)
 
     @property
@@ -38,25 +35,16 @@ class MissedUpdates:
         return self.end - self.count
 
     def power(self, ratio: float) -> tf.Tensor:
-        """What is left of a value that each missed update multiplies by a ratio, `[u, 1]`.
-
-        Args:
-            ratio: From 0 up to 1.
-        """
+        """`ratio^count` for a ratio from 0 up to 1, `[u, 1]`."""
         if ratio == 0.0:
             return tf.cast(tf.equal(self.count, 0.0), tf.float64)
         return tf.exp(self.count * math.log(ratio))
 
     def series(self, ratio: float, kept: tf.Tensor) -> tf.Tensor:
-        """The sum of `ratio^j * kept^(count - j)` for j from 1 to `count`, `[u, 1]`.
-
-        So much is added to a parameter where number j of the missed updates adds `ratio^j` to it,
-        after it has kept so much of what it was.
-
-        Args:
-            ratio: Above 0 and below 1.
-            kept: Of any sign, scalar or `[u, 1]` float64.
-        """
+        """The sum of `ratio^j * kept^(count - j)` for j from 1 to `count`, `[u, 1]`."""
+        # It is added to a parameter where number j of the missed updates adds `ratio^j` to
+        # it, and each keeps that part of what it was. The ratio is above 0 and below 1; `kept` is
+        # of any sign, scalar or `[u, 1]` float64.
         size = tf.abs(kept)
         larger, smaller = tf.maximum(size, ratio), tf.minimum(size, ratio)
         # Nothing is left of it, and there is no logarithm of 0.
@@ -75,3 +63,55 @@ def geometric(log_ratio: float | tf.Tensor, count: tf.Tensor) -> tf.Tensor:
     is_one = tf.equal(log_ratio, 0.0)
     divisor = tf.where(is_one, tf.ones_like(log_ratio), tf.math.expm1(log_ratio))
     return tf.where(is_one, count, tf.math.expm1(count * log_ratio) / divisor)
+
+
+class MissedSeries:
+    """For rows, the sum of `ratio^j * factor_j * kept_j` over missed updates j, counted from 1.
+
+    `factor` is that of `Series`, and `kept` what the missed updates after j keep of a parameter.
+    """
+
+    def __init__(self, series: Series, sums: StepSums, missed: MissedUpdates):
+        self._series, self._sums, self._missed = series, sums, missed
+
+    def whole(self) -> tf.Tensor:
+        """The sum over all missed updates, `[u, 1]` float64."""
+        if isinstance(self._sums, ConstantSums):
+            return self._missed.series(self._series.ratio, self._sums.kept_by_each)
+        return self.part(0.0, math.inf)
+
+    def part(self, begin: float, end: float) -> tf.Tensor:
+        """The sum over j from above `begin` up to `end`, as far as there are, `[u, 1]` float64."""
+        found = self._beyond(begin) - self._beyond(end)
+        if isinstance(self._sums, ChangedSums) and self._sums.weight_decay:
+            # Sums that an outlook does not have: it grows without bound where decay takes more.
+            of_mean = self._until(end) - self._until(begin)
+            found = tf.where(self._sums.keeps_more_than(self._series.ratio), found, of_mean)
+        return found
+
+    def _beyond(self, place: float) -> tf.Tensor:
+        """The sum over all j above `place` or the last, as if updates never ended."""
+        missed, sums = self._missed, self._sums
+        log_ratio = math.log(self._series.ratio)
+        if place == math.inf:
+            return tf.exp(missed.count * log_ratio) * sums.outlook(missed.end)
+        count = tf.minimum(missed.count, place)
+        step = missed.first + count
+        return tf.exp(count * log_ratio) * sums.kept(step, missed.end) * sums.outlook(step)
+
+    def _until(self, place: float) -> tf.Tensor:
+        """The sum over j up to `place` or the last, as if all had the mean learning rate."""
+        missed, series, count = self._missed, self._series, self._missed.count
+        rate = tf.math.divide_no_nan(self._sums.between(missed.first, missed.end), count)
+        kept = 1.0 - self._sums.weight_decay * rate
+        until = tf.minimum(count, place)
+        up_to = MissedUpdates(until, missed.next_step).series(series.ratio, kept)
+        factor = tf.ones([], tf.float64)
+        if series.betas:
+            ones = sums_of_rate_one(series)
+            corrected = ones.outlook(missed.first) - missed.power(series.ratio) * ones.outlook(
+                missed.end
+            )
+            plain = series.ratio * geometric(math.log(series.ratio), count)
+            factor = rate * tf.math.divide_no_nan(corrected, plain)
+        return factor * tf.pow(kept, count - until) * up_to

@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from tfps import arguments
 from tfps.errors import UserError, reason_of
-from tfps.optimizers.slot import Slot
-from tfps.optimizers.update_rule import UpdateRule
+from tfps.optimizers.update_rule import RowUpdate, Slot, UpdateRule
 
 
 @keras.saving.register_keras_serializable("tfps")
@@ -57,8 +56,7 @@ class RowWiseAdagrad(keras.optimizers.Optimizer):
                 f"RowWiseAdagrad(): initial_accumulator_value={initial_accumulator_value} and "
                 f"epsilon={epsilon} must be 0 or more"
             )
-        self.initial_accumulator_value = initial_accumulator_value
-        self.epsilon = epsilon
+        self.initial_accumulator_value, self.epsilon = initial_accumulator_value, epsilon
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         """Makes an accumulator for each row of each variable."""
@@ -104,15 +102,8 @@ class RowWiseAdagradRule(UpdateRule):
         start = self.config["initial_accumulator_value"] + self.config["epsilon"]
         self.slots = {"accumulator": Slot(start, is_square=True, is_per_row=True)}
 
-    def sparse(
-        self,
-        rows: tf.Tensor,
-        slots: Sequence[tf.Tensor],
-        gradient: tf.Tensor,
-        step: tf.Tensor,
-        squares: tf.Tensor | None = None,
-    ) -> list[tf.Tensor]:
-        """See `UpdateRule`."""
+    def sparse(self, update: RowUpdate) -> list[tf.Tensor]:
+        rows, slots, gradient, step, _ = update
         accumulator = slots[0] + tf.reduce_mean(tf.square(gradient), 1, keepdims=True)
         rate = self.learning_rate(step)
         return [rows - gradient * (rate * tf.math.rsqrt(accumulator)), accumulator]

@@ -11,14 +11,10 @@ from tfps.errors import UserError, reason_of
 from tfps.experiment.experiment import EACH, KERAS, SUM
 from tfps.experiment.task import Task
 from tfps.model.stateless_model import StatelessModel
-from tfps.optimizers.adagrad import Adagrad
 from tfps.optimizers.adam import Adam
-from tfps.optimizers.frozen import Frozen
 from tfps.optimizers.ftrl import Ftrl
-from tfps.optimizers.lion import Lion
-from tfps.optimizers.rmsprop import RmsProp
 from tfps.optimizers.row_wise_adagrad import RowWiseAdagrad, RowWiseAdagradRule
-from tfps.optimizers.sgd import Sgd
+from tfps.optimizers.simple_rules import Adagrad, Frozen, Lion, RmsProp, Sgd
 from tfps.optimizers.update_rule import UpdateRule
 
 _RULES: dict[type[keras.optimizers.Optimizer], type[UpdateRule]] = {
@@ -35,44 +31,19 @@ _RULES: dict[type[keras.optimizers.Optimizer], type[UpdateRule]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """How each parameter of a model is updated.
-
-    Attributes:
-        dense: The rule of all dense variables.
-        dense_decays: For every dense variable, whether weight decay applies to it.
-        tables: The rule of every table, in the model's order.
-        tables_decay: For every table, whether weight decay applies to it.
-        row_updates: Whether a row that a batch has not touched changes as Keras changes it, or not
-            at all: `keras` or `lazy`.
-        repeated_ids: As `train.repeated_ids`: `sum` or `each`.
-    """
+    """How each parameter of a model is updated."""
 
     dense: UpdateRule
-    dense_decays: tuple[bool, ...]
+    dense_decays: tuple[bool, ...]  # for every dense variable, whether weight decay applies
     tables: tuple[UpdateRule, ...]
     tables_decay: tuple[bool, ...]
-    row_updates: str = KERAS
+    row_updates: str = KERAS  # how a row changes that no batch touches: as in Keras, or lazily
     repeated_ids: str = SUM
 
     @classmethod
     def of(
-        cls,
-        task: Task,
-        model: StatelessModel,
-        row_updates: str = KERAS,
-        repeated_ids: str = SUM,
+        cls, task: Task, model: StatelessModel, row_updates: str = KERAS, repeated_ids: str = SUM
     ) -> "Rules":
-        """The rules of a task's optimizers.
-
-        Args:
-            task: The task.
-            model: Its model.
-            row_updates: As `train.row_updates`.
-            repeated_ids: As `train.repeated_ids`.
-
-        Raises:
-            UserError: If an optimizer, or one of its options, has no rule.
-        """
         optimizer = _without_scaling(task.optimizer())
         dense = rule_for(optimizer)
         if dense.slots_per_row:
@@ -110,11 +81,6 @@ class Rules:
 
 
 def rule_for(optimizer: keras.optimizers.Optimizer) -> UpdateRule:
-    """The rule that does what a Keras 3 optimizer does.
-
-    Raises:
-        UserError: If the optimizer, or one of its options, has no rule.
-    """
     rule = _RULES.get(type(optimizer))
     if rule is None:
         known = ", ".join(sorted(kind.__name__ for kind in _RULES if kind is not RowWiseAdagrad))
@@ -126,12 +92,6 @@ def rule_for(optimizer: keras.optimizers.Optimizer) -> UpdateRule:
 
 
 def rule_of(settings: Mapping[str, Any]) -> UpdateRule:
-    """The rule whose `settings` these are.
-
-    Raises:
-        UserError: If they are those of an optimizer that is not known here, or has an option, such
-            as a schedule, that is not.
-    """
     kinds = {kind.__name__: kind for kind in _RULES}
     try:
         return rule_for(kinds[settings["class_name"]].from_config(dict(settings["config"])))
@@ -173,11 +133,9 @@ def _refuse_what_cannot_catch_up(rule: UpdateRule, decays: bool) -> None:
 def _refuse_moved_norms(
     rule: UpdateRule, decays: bool, constraint: keras.constraints.Constraint | None
 ) -> None:
-    """Refuses what would scale rows anew after every update that moves them.
-
-    With `NonNeg` it is enough to look at the end of such updates: between two batches a value moves
-    in one direction, and stays at zero once it is there.
-    """
+    """Refuses rules after each of whose updates all rows would have to be scaled."""
+    # With `NonNeg` it is enough to look at the end of such updates: between two batches a value
+    # moves in one direction, and stays at zero once it is there.
     is_of_norms = constraint is not None and type(constraint) is not keras.constraints.NonNeg
     if is_of_norms and rule.moves_untouched(decays):
         raise UserError(
@@ -189,14 +147,12 @@ def _refuse_moved_norms(
 
 
 def _without_scaling(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """The optimizer that a `LossScaleOptimizer` wraps; the scaling is `LossScale`'s."""
+    """The optimizer that a `LossScaleOptimizer` wraps; `LossScale` does the scaling."""
     is_wrapped = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
     return optimizer.inner_optimizer if is_wrapped else optimizer
 
 
 def _decays(optimizer: keras.optimizers.Optimizer, variable: Any) -> bool:
-    """Whether an optimizer's weight decay applies to a variable.
-
-    `exclude_from_weight_decay` is public, but what it was told can only be had from this method.
-    """
+    """Whether an optimizer's weight decay applies to a variable."""
+    # `exclude_from_weight_decay` is public, but only this method knows what it was given.
     return bool(optimizer.weight_decay) and optimizer._use_weight_decay(variable)

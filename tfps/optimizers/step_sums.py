@@ -1,36 +1,129 @@
-"""What ranges of updates add up to: their learning rates, and what they keep of a parameter."""
+"""Learning rates of schedules, and what ranges of updates add up to."""
 
 import abc
+import copy
 import dataclasses
 import functools
+import itertools
 import math
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
+from keras.optimizers import schedules
 
-from tfps.optimizers import outlook, step_blocks
-from tfps.optimizers.outlook import Outlooks, Series
-from tfps.optimizers.schedule_rates import END, Rates, Schedule, of_constant
+from tfps.optimizers import outlook
+from tfps.optimizers.outlook import END, Outlooks, Series
 
+_MOST_BREAKS = 1024
+_FLOAT64, _FLOAT32 = 1e-12, 3e-7
+# The learning rates of updates, float64, by their numbers, int64 of the same shape.
+Rates = Callable[[np.ndarray], np.ndarray]
 RATE, SQUARE, LOG_KEPT, FLIPS = range(4)
 _LEAST_LOG = -70.0  # of what an update keeps that keeps nothing
 _MOST_LOG = 50.0
 _LEAST_APART = 1e-9  # of what an update keeps and of a series' ratio
 
 
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """The learning rates of updates."""
+
+    as_keras: Rates
+    smooth: Rates  # without the noise of float32, where that can be had
+    breaks: Sequence[int]
+    noise: float
+
+
+def of_constant(rate: float) -> Schedule:
+    def rates(steps: np.ndarray) -> np.ndarray:
+        return np.full(steps.shape, rate)
+
+    return Schedule(rates, rates, (), _FLOAT64)
+
+
+def of_schedule(schedule: schedules.LearningRateSchedule) -> Schedule:
+    """The rates of a schedule of Keras's, or of a user's own, whose breaks are not known."""
+    as_keras = _evaluated(schedule)
+    if type(schedule).__module__.split(".")[0] != "keras":
+        return Schedule(as_keras, as_keras, (), _FLOAT32)
+    # Keras computes in the dtype of these numbers.
+    smooth = copy.copy(schedule)
+    if isinstance(schedule, schedules.PiecewiseConstantDecay):
+        smooth.values = [np.float64(value) for value in schedule.values]
+    else:
+        smooth.initial_learning_rate = np.float64(schedule.initial_learning_rate)
+    of_ranges = _evaluated(smooth)
+    breaks = _as_rates_jump(list(_first_breaks(schedule)), as_keras, of_ranges)
+    return Schedule(as_keras, of_ranges, breaks, _FLOAT64)
+
+
+def _as_rates_jump(breaks: list[int], *all_rates: Rates) -> Sequence[int]:
+    # A graph multiplies by 1 / decay_steps, whose float may be too small: the update at which 41
+    # steps are over has the rate of the one before it, and the next one jumps.
+    places = np.array(breaks, np.int64)
+    late = []
+    for rates in all_rates:
+        before, at, after = (rates(places + offset) for offset in (-1, 0, 1))
+        late.append(abs(at - before) < abs(after - at))
+    kept, added = places[~np.all(late, 0)], places[np.any(late, 0)] + 1
+    return tuple(np.union1d(kept, added).tolist())
+
+
+def _first_breaks(schedule: schedules.LearningRateSchedule) -> Iterator[int]:
+    for place in itertools.islice(_breaks(schedule), _MOST_BREAKS):
+        if place >= END:
+            return
+        yield int(place)
+
+
+def _breaks(schedule: schedules.LearningRateSchedule) -> Iterator[float]:
+    config = schedule.get_config()
+    if isinstance(schedule, schedules.PiecewiseConstantDecay):
+        yield from (np.floor(boundary) + 1 for boundary in config["boundaries"])
+    elif isinstance(schedule, schedules.CosineDecay):
+        warmup = config["warmup_steps"] if config["warmup_target"] is not None else 0
+        yield from (np.ceil(warmup), np.ceil(warmup + config["decay_steps"]))
+    elif isinstance(schedule, schedules.CosineDecayRestarts):
+        place, length = 0.0, config["first_decay_steps"]
+        while config["t_mul"] >= 1.0:
+            place, length = place + length, length * config["t_mul"]
+            # Keras's float32 has those of cycles that grow some updates early or late.
+            width = 0 if config["t_mul"] == 1.0 else 2 + place // 500_000
+            yield from np.ceil(place) + np.arange(-width, width + 1)
+    elif isinstance(schedule, schedules.PolynomialDecay) and not config["cycle"]:
+        yield np.ceil(config["decay_steps"])
+    elif isinstance(schedule, schedules.PolynomialDecay):
+        # A cycle has the update at its end, mostly: a later jump is found.
+        yield from (np.floor(k * config["decay_steps"]) for k in itertools.count(1))
+    elif config.get("staircase") and config.get("decay_steps"):
+        yield from (np.ceil(k * config["decay_steps"]) for k in itertools.count(1))
+
+
+def _evaluated(schedule: schedules.LearningRateSchedule) -> Rates:
+    # A schedule is made for one step, and may branch on it.
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int64)], autograph=False)
+    def evaluate(steps: tf.Tensor) -> tf.Tensor:
+        return tf.vectorized_map(lambda step: tf.cast(schedule(step), tf.float64), steps)
+
+    def rates(steps: np.ndarray) -> np.ndarray:
+        if not steps.size:
+            return np.zeros(steps.shape)
+        with tf.init_scope(), tf.device("/CPU:0"):  # also while a graph is traced
+            flat = evaluate(tf.constant(steps.reshape(-1), tf.int64))
+        return np.asarray(flat.numpy().reshape(steps.shape))
+
+    return rates
+
+
 class StepSums(abc.ABC):
     """Sums over the updates from one up to before another.
 
     Numbers of updates are whole, float64, of any shape; so are the sums.
-
-    Attributes:
-        weight_decay: What an update takes of a parameter, divided by its learning rate.
-        has_outlooks: Whether there is a table of a series.
-        may_flip: Whether an update may take more of a parameter than there is.
     """
 
     weight_decay: float
-    may_flip = True
+    may_flip = True  # whether an update may take more of a parameter than there is
 
     @abc.abstractmethod
     def until(self, steps: tf.Tensor, function: int) -> tf.Tensor:
@@ -43,58 +136,43 @@ class StepSums(abc.ABC):
         raise NotImplementedError(type(self).__name__)
 
     def between(self, first: tf.Tensor, end: tf.Tensor, function: int = RATE) -> tf.Tensor:
-        """The sum of a function over a range of updates."""
         return self.until(end, function) - self.until(first, function)
-
-    def log_kept(self, first: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
-        """The logarithm of the size of `kept`."""
-        return self.between(first, end, LOG_KEPT)
 
     def kept(self, first: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
         """What a range of updates keeps of a parameter, by weight decay."""
         if not self.weight_decay:
             return tf.ones([], tf.float64)
-        size = tf.exp(self.log_kept(first, end))
+        size = tf.exp(self.between(first, end, LOG_KEPT))
         if not self.may_flip:
             return size
         return tf.where(self.is_flipped(first, end), -size, size)
 
     def is_flipped(self, first: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
         """Whether a parameter has another sign after a range of updates."""
-        return tf.not_equal(tf.math.floormod(self.flips(first, end), 2.0), 0.0)
-
-    def flips(self, first: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
-        """How many of a range of updates turn a parameter's sign."""
-        return tf.round(self.between(first, end, FLIPS))
+        return tf.not_equal(tf.math.floormod(tf.round(self.between(first, end, FLIPS)), 2.0), 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
 class ConstantSums(StepSums):
-    """Those of a learning rate that never changes.
-
-    Attributes:
-        rate: The learning rate.
-        weight_decay: As that of `StepSums`.
-    """
+    """Those of a learning rate that never changes."""
 
     rate: float
     weight_decay: float
 
     @property
     def kept_by_each(self) -> tf.Tensor:
-        """What each update keeps of a parameter, scalar float64."""
         return tf.constant(1.0 - self.weight_decay * self.rate, tf.float64)
 
     def until(self, steps: tf.Tensor, function: int) -> tf.Tensor:
-        """See `StepSums`."""
         return steps * float(functions(np.array(self.rate), self.weight_decay)[function])
 
 
 class ChangedSums(StepSums):
-    """Those of learning rates that a run's chief has changed.
+    """The sums of learning rates that a run's chief has changed.
 
-    With weight decay and a series that has a factor, Adam's bias correction is taken for equal in
-    all updates in which most of the series is added.
+    `numbers` are those of the first updates with each rate, `[n]` int64, in order; the first rate
+    is that of all updates before it, too. With weight decay and a series that has a factor, Adam's
+    bias correction is taken as equal in all updates in which most of the series is added.
     """
 
     def __init__(
@@ -104,15 +182,6 @@ class ChangedSums(StepSums):
         weight_decay: float,
         series: Series | None = None,
     ):
-        """Takes the learning rates.
-
-        Args:
-            numbers: Of the first update that has each, `[n]` int64, in their order; the first rate
-                is that of all updates before it, too.
-            rates: `[n]`.
-            weight_decay: As that of `StepSums`.
-            series: Of which outlooks are wanted.
-        """
         self.weight_decay = weight_decay
         self.has_outlooks = series is not None
         self._series = series
@@ -135,14 +204,12 @@ class ChangedSums(StepSums):
         self._sums = tf.concat([tf.zeros([1, 4], tf.float64), added], 0)
 
     def until(self, steps: tf.Tensor, function: int) -> tf.Tensor:
-        """See `StepSums`."""
         place = _place(self._numbers, steps)
         beyond = steps - tf.gather(self._numbers, place)
         each = tf.gather(self._functions[:, function], place)
         return tf.gather(self._sums[:, function], place) + beyond * each
 
     def outlook(self, steps: tf.Tensor) -> tf.Tensor:
-        """See `StepSums`: while a rate lasts it is apart from that of this rate by a power."""
         assert self._series
         at_ends = self._at_ends()
         place = _place(self._numbers, steps)
@@ -195,13 +262,6 @@ class ScheduledSums(StepSums):
     """Those of a schedule, from a table that is made once."""
 
     def __init__(self, schedule: Schedule, weight_decay: float, series: Series | None = None):
-        """Makes the table.
-
-        Args:
-            schedule: The learning rates.
-            weight_decay: As that of `StepSums`.
-            series: Of which outlooks are wanted.
-        """
         self.weight_decay = weight_decay
         as_keras, smooth = (
             _functions_of(rates, weight_decay, series)
@@ -209,9 +269,9 @@ class ScheduledSums(StepSums):
         )
         log_kept = LOG_KEPT if weight_decay else None
         splits = outlook.cuts(series.ratio, log_kept) if series else _none
-        blocks = step_blocks.cut(smooth, as_keras, schedule.breaks, schedule.noise, splits)
+        blocks = outlook.cut(smooth, as_keras, schedule.breaks, schedule.noise, splits)
         self._starts, self._lengths = blocks.starts.astype(float), blocks.lengths.astype(float)
-        self._sums = [step_blocks.sums(blocks, each) for each in (RATE, SQUARE, LOG_KEPT, FLIPS)]
+        self._sums = [outlook.sums(blocks, each) for each in (RATE, SQUARE, LOG_KEPT, FLIPS)]
         added = [each.sum(1) for each in self._sums]
         for polynomials, each in zip(self._sums, added, strict=True):
             polynomials[1:, 0] = np.cumsum(each)[:-1]
@@ -227,16 +287,13 @@ class ScheduledSums(StepSums):
             self._outlooks = Outlooks(blocks, series.ratio, blocks.values[:, :, 4], kept, decline)
 
     def until(self, steps: tf.Tensor, function: int) -> tf.Tensor:
-        """See `StepSums`."""
         return _polynomial(self._sums[function], *self._within(steps)[:2])
 
     @property
     def has_outlooks(self) -> bool:  # type: ignore[override]
-        """See `StepSums`."""
         return self._outlooks is not None
 
     def outlook(self, steps: tf.Tensor) -> tf.Tensor:
-        """See `StepSums`."""
         assert self._outlooks
         place, x, length = self._within(steps)
         since = (x if self._outlooks.is_forward else x - 1.0) * length
@@ -271,16 +328,14 @@ def sums_of_rate_one(series: Series) -> ScheduledSums:
 
 
 def functions(rates: np.ndarray, weight_decay: float) -> np.ndarray:
-    """What sums are taken of, by learning rates: `[..., 4]`."""
+    """The terms of the sums, by learning rates: `[..., 4]`."""
     decay = weight_decay * rates
     kept = np.maximum(np.abs(1.0 - decay), math.exp(_LEAST_LOG))
     log_kept = np.where(decay < 0.5, np.log1p(-np.minimum(decay, 0.5)), np.log(kept))
     return np.stack([rates, rates * rates, log_kept, (decay > 1.0).astype(float)], -1)
 
 
-def _functions_of(
-    rates: Rates, weight_decay: float, series: Series | None
-) -> step_blocks.Functions:
+def _functions_of(rates: Rates, weight_decay: float, series: Series | None) -> outlook.Functions:
     def values(steps: np.ndarray) -> np.ndarray:
         of_steps = rates(steps)
         found = functions(of_steps, weight_decay)

@@ -5,54 +5,100 @@ import copy
 import dataclasses
 import functools
 import json
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import keras
 import tensorflow as tf
 
 from tfps.errors import UserError
 from tfps.model.keras_patches import schedule_class
-from tfps.optimizers.missed_series import MissedSeries
-from tfps.optimizers.missed_updates import MissedUpdates
+from tfps.optimizers.missed_updates import MissedSeries, MissedUpdates
 from tfps.optimizers.outlook import Series
-from tfps.optimizers.schedule_rates import of_constant, of_schedule
-from tfps.optimizers.slot import Slot
-from tfps.optimizers.step_sums import ChangedSums, ConstantSums, ScheduledSums, StepSums
-
-_CLIPS = ("clipnorm", "global_clipnorm", "clipvalue")
-_UNSUPPORTED = (
-    "use_ema",
-    "loss_scale_factor",
-    "gradient_accumulation_steps",
+from tfps.optimizers.step_sums import (
+    ChangedSums,
+    ConstantSums,
+    ScheduledSums,
+    StepSums,
+    of_constant,
+    of_schedule,
 )
+
+Tensors = Sequence[tf.Tensor]
+_CLIPS = ("clipnorm", "global_clipnorm", "clipvalue")
+_UNSUPPORTED = ("use_ema", "loss_scale_factor", "gradient_accumulation_steps")
+
+
+@dataclasses.dataclass(frozen=True)
+class Slot:
+    """A value that the optimizer keeps for each parameter.
+
+    An update makes `kept * slot + something` of it. A worker that has made several on a copy brings
+    the something, and the ps makes as many updates from what the slot has become meanwhile: the
+    result is that of all updates one after the other, however stale the copy was.
+    """
+
+    start: float = 0.0
+    # What an update keeps: 1 for a sum over all updates, less for a moving average; None for the
+    # greatest value so far.
+    kept: float | None = 1.0
+    is_square: bool = False  # made of squares, and so never below 0
+    is_per_row: bool = False  # a single value for a row, instead of one for each of its own
+
+    def increment(self, before: tf.Tensor, after: tf.Tensor, updates: tf.Tensor) -> tf.Tensor:
+        """What updates add to what they keep of it."""
+        if self.kept is None:
+            return after
+        added = after - self._kept_by(updates) * before
+        # Rounding of a large value before must not outweigh small squares.
+        return tf.maximum(added, 0.0) if self.is_square else added
+
+    def merged(self, value: tf.Tensor, increment: tf.Tensor, updates: tf.Tensor) -> tf.Tensor:
+        """What those updates make of another value of the slot."""
+        if self.kept is None:
+            return tf.maximum(value, increment)
+        return self._kept_by(updates) * value + increment
+
+    def aged(self, value: tf.Tensor, missed: MissedUpdates) -> tf.Tensor:
+        """The slot's values after missed updates, `[u, dim]` or `[u, 1]`."""
+        if self.kept in (None, 1.0):
+            return value
+        return value * tf.cast(missed.power(self.kept), tf.float32)
+
+    def _kept_by(self, updates: tf.Tensor) -> tf.Tensor:
+        return tf.ones([]) if self.kept == 1.0 else tf.pow(tf.constant(self.kept), updates)
 
 
 class ChangedRates(Protocol):
     """Learning rates that a run's chief may change."""
 
-    def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        """That of an update, by its number."""
+    def __call__(self, step: tf.Tensor) -> tf.Tensor: ...
 
-    def changes(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """All of them, as `ChangedSums` takes them."""
+    def changes(self) -> tuple[tf.Tensor, tf.Tensor]: ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Update:
-    """One change of one ps's part of the dense parameters.
-
-    Attributes:
-        variable: `[n]`.
-        slots: The optimizer's state, each `[n]`, in the order of `UpdateRule.slots`.
-        gradient: `[n]`.
-        step: Number of updates before this one, scalar int64 on the ps.
-    """
+    """One change of one ps's part of the dense parameters."""
 
     variable: tf.Variable
     slots: Sequence[tf.Variable]
     gradient: tf.Tensor
     step: tf.Tensor
+
+
+class RowUpdate(NamedTuple):
+    """One change of rows `[u, dim]`, or of values of any other shape, and of their slots."""
+
+    rows: tf.Tensor
+    slots: Tensors  # of the shape of `rows`, those per row `[u, 1]`, in `UpdateRule.slots`' order
+    gradient: tf.Tensor
+    step: tf.Tensor  # number of updates before this one, scalar int64
+    squares: tf.Tensor | None = None  # in place of the gradient's square, for `takes_squares`
+
+    @property
+    def squared(self) -> tf.Tensor:
+        return tf.square(self.gradient) if self.squares is None else self.squares
 
 
 class UpdateRule(abc.ABC):
@@ -62,28 +108,15 @@ class UpdateRule(abc.ABC):
     touched. Both are called while a graph is traced, under the device of the ps that holds the
     parameters, with gradients that are clipped already, on parameters that are decayed already.
     Rules of equal optimizers are equal.
-
-    Attributes:
-        slots: The state that each parameter has, by name.
-        fused: Whether `dense` is a single kernel of TensorFlow's, which holds the variable's and
-            the slots' own locks while it runs. If not, the caller must let one `dense` at a time
-            change a variable.
-        drifts: Whether Keras moves a parameter whose gradient is zero, weight decay aside.
-        takes_squares: Whether a slot is made of squares of gradients, element by element.
-        endless_drift: The options with which Keras moves such a parameter further in every update,
-            in words; empty where they do not.
-        changes_nothing: Whether gradients need not be sent at all.
-        series: What missed updates add to a row, where it is a geometric series.
-        clip: Which of Keras's three ways to clip gradients is asked for, "" for none.
-        config: The optimizer's config; `learning_rate` is a number or a schedule.
-        settings: The optimizer as JSON-ready data, of which `rules.rule_of` makes the rule again.
     """
 
     slots: dict[str, Slot]
+    # Whether `dense` is a single kernel of TensorFlow's, which holds the locks of the variable and
+    # the slots while it runs. If not, the caller must let one `dense` at a time change a variable.
     fused: bool = False
-    drifts: bool = False
-    takes_squares: bool = False
-    endless_drift: str = ""
+    drifts: bool = False  # whether Keras moves what has no gradient, weight decay aside
+    takes_squares: bool = False  # whether a slot is made of squared gradients, value by value
+    endless_drift: str = ""  # the options with which Keras moves such values further for ever
     changes_nothing: bool = False
     series: Series | None = None
     _rates: ChangedRates | None = None
@@ -128,17 +161,15 @@ class UpdateRule(abc.ABC):
 
     @property
     def has_schedule(self) -> bool:
-        """Whether the learning rate is a schedule of updates."""
         return not isinstance(self.config["learning_rate"], (int, float))
 
     def with_rates(self, rates: ChangedRates) -> "UpdateRule":
-        """The rule with learning rates other than those of its config."""
         rule = copy.copy(self)
         rule._rates = rates
         return rule
 
     def scaled(self, scale: tf.Tensor | None) -> "UpdateRule":
-        """The rule with a learning rate that is multiplied by a scalar float32, None for 1."""
+        """The rule with its learning rate times a scalar float32, None for 1."""
         if scale is None:
             return self
         rule = copy.copy(self)
@@ -146,47 +177,38 @@ class UpdateRule(abc.ABC):
         return rule
 
     def decay(self, step: tf.Tensor) -> tf.Tensor:
-        """The part of itself that a parameter loses before update number `step`, scalar float32.
-
-        Weight decay is decoupled from the gradient (Loshchilov and Hutter, 2019), as in Keras.
-        """
+        """The part of itself that a parameter loses before update number `step`, scalar float32."""
+        # Weight decay is decoupled from the gradient (Loshchilov and Hutter, 2019), as in Keras.
         return self.config["weight_decay"] * self.learning_rate(step)
 
     def dense(self, update: Update) -> list[tf.Operation]:
-        """Changes the whole variable and its slots; returns the operations that write.
-
-        Here in plain operations; rules for which TensorFlow has a kernel override it.
-        """
+        """Changes the whole variable and its slots; here in plain operations, without a kernel."""
         variables = [update.variable, *update.slots]
         values, *slots = [variable.read_value() for variable in variables]
-        changed = self.sparse(values, slots, update.gradient, update.step)
+        changed = self.sparse(RowUpdate(values, slots, update.gradient, update.step))
         return [
             variable.assign(value, read_value=False)
             for variable, value in zip(variables, changed, strict=True)
         ]
 
-    def moves_untouched(self, decays: bool) -> bool:
-        """Whether Keras moves a parameter whose gradient is zero.
+    def kernel(
+        self, apply: Callable[..., Any], update: Update, slots: Sequence[str], **options: Any
+    ) -> list[tf.Operation]:
+        """What `dense` does with a kernel of TensorFlow's, which gives the slots these names."""
+        handles = {name: slot.handle for name, slot in zip(slots, update.slots, strict=True)}
+        rate, gradient = self.learning_rate(update.step), update.gradient
+        return [apply(var=update.variable.handle, lr=rate, grad=gradient, **handles, **options)]
 
-        Args:
-            decays: Whether weight decay applies to it.
-        """
+    def moves_untouched(self, decays: bool) -> bool:
+        """Whether Keras moves a parameter whose gradient is zero."""
         return decays or self.drifts
 
     def changes_untouched(self, decays: bool) -> bool:
-        """Whether Keras changes a parameter whose gradient is zero, or a slot of it.
-
-        Args:
-            decays: Whether weight decay applies to it.
-        """
+        """Whether Keras changes a parameter whose gradient is zero, or a slot of it."""
         return self.moves_untouched(decays) or self.averages
 
     def refusal(self, decays: bool) -> str:
-        """Why no row can be caught up, with what it takes to change that; "" where it can.
-
-        Args:
-            decays: Whether weight decay applies to the rows.
-        """
+        """Why missed updates cannot be made of rows, and the fix; "" where they can."""
         if self.endless_drift:
             return (
                 f"{self.endless_drift} Keras moves a row that no batch touches further in every "
@@ -204,20 +226,10 @@ class UpdateRule(abc.ABC):
         )
 
     def catch_up(
-        self, rows: tf.Tensor, slots: Sequence[tf.Tensor], missed: MissedUpdates, decays: bool
+        self, rows: tf.Tensor, slots: Tensors, missed: MissedUpdates, decays: bool
     ) -> list[tf.Tensor]:
-        """What missed updates make of rows and of their slots.
-
-        Args:
-            rows: As their last updates left them, `[u, dim]`.
-            slots: Of the shape of `rows`, or `[u, 1]`, in the order of `slots`; empty where
-                `moves_untouched` needs none and they are not asked for.
-            missed: The updates.
-            decays: Whether weight decay applies to the rows.
-
-        Returns:
-            The rows and each slot, of their shapes.
-        """
+        """Rows `[u, dim]` and their slots after missed updates."""
+        # Slots are empty where `moves_untouched` needs none and they are not asked for.
         if decays:
             kept = self.sums(decays).kept(missed.first, missed.end)
             rows = rows * tf.cast(kept, tf.float32)
@@ -226,25 +238,12 @@ class UpdateRule(abc.ABC):
         held = zip(self.slots.values(), slots, strict=False)
         return [rows, *(slot.aged(value, missed) for slot, value in held)]
 
-    def drift(self, slots: Sequence[tf.Tensor], missed: MissedUpdates, decays: bool) -> tf.Tensor:
-        """What missed updates add to rows, for rules with `drifts`.
-
-        Args:
-            slots: As the rows' last updates left them, each `[u, dim]`.
-            missed: The updates.
-            decays: Whether weight decay applies to the rows.
-
-        Returns:
-            `[u, dim]` float32.
-        """
+    def drift(self, slots: Tensors, missed: MissedUpdates, decays: bool) -> tf.Tensor:
+        """What missed updates add to rows, `[u, dim]` float32, for rules with `drifts`."""
         raise NotImplementedError(type(self).__name__)
 
     def sums(self, decays: bool) -> StepSums:
-        """Sums over missed updates of their learning rates and of what they keep of a row.
-
-        Args:
-            decays: Whether weight decay applies to the row.
-        """
+        """Sums over missed updates of their learning rates and of what they keep of a row."""
         weight_decay = self.config["weight_decay"] if decays else 0.0
         if self._rates:
             return ChangedSums(*self._rates.changes(), weight_decay, self.series)
@@ -259,31 +258,15 @@ class UpdateRule(abc.ABC):
         sums = self.sums(decays) if depends else ConstantSums(rate=0.0, weight_decay=0.0)
         return MissedSeries(self.series, sums, missed)
 
-    def increments(
-        self, before: Sequence[tf.Tensor], after: Sequence[tf.Tensor], updates: tf.Tensor
-    ) -> list[tf.Tensor]:
-        """What updates that were made on a copy add to parameters and to each slot.
-
-        Args:
-            before: The parameters and each slot before them.
-            after: The same after them.
-            updates: How many, float32, of a shape that can be broadcast to theirs.
-        """
+    def increments(self, before: Tensors, after: Tensors, updates: tf.Tensor) -> list[tf.Tensor]:
+        """What updates that were made on a copy add to parameters and to each slot."""
         return [
             slot.increment(old, new, updates)
             for slot, old, new in zip(self._held, before, after, strict=True)
         ]
 
-    def merged(
-        self, values: Sequence[tf.Tensor], increments: Sequence[tf.Tensor], updates: tf.Tensor
-    ) -> list[tf.Tensor]:
-        """What those updates make of parameters and slots that others have changed meanwhile.
-
-        Args:
-            values: The parameters and each slot as they are now.
-            increments: What `increments` returned.
-            updates: How many, as for `increments`.
-        """
+    def merged(self, values: Tensors, increments: Tensors, updates: tf.Tensor) -> list[tf.Tensor]:
+        """What those updates make of parameters and slots that others have changed meanwhile."""
         return [
             slot.merged(value, increment, updates)
             for slot, value, increment in zip(self._held, values, increments, strict=True)
@@ -291,7 +274,7 @@ class UpdateRule(abc.ABC):
 
     @property
     def averages(self) -> bool:
-        """Whether a slot is a moving average, so that `merged` asks how many updates there were."""
+        """Whether a slot is a moving average, so that `merged` needs the number of updates."""
         return any(slot.kept not in (None, 1.0) for slot in self.slots.values())
 
     @property
@@ -300,34 +283,11 @@ class UpdateRule(abc.ABC):
         return [Slot(), *self.slots.values()]
 
     @abc.abstractmethod
-    def sparse(
-        self,
-        rows: tf.Tensor,
-        slots: Sequence[tf.Tensor],
-        gradient: tf.Tensor,
-        step: tf.Tensor,
-        squares: tf.Tensor | None = None,
-    ) -> list[tf.Tensor]:
+    def sparse(self, update: RowUpdate) -> list[tf.Tensor]:
         """New values of parameters and of their slots.
 
         Element by element, but for rules with slots per row: these know rows `[u, dim]` only.
-
-        Args:
-            rows: `[u, dim]`, or of any other shape.
-            slots: Of the shape of `rows`, those per row `[u, 1]`, in the order of `slots`.
-            gradient: Of the shape of `rows`.
-            step: Number of updates before this one, scalar int64.
-            squares: What rules with `takes_squares` take for the gradient's square, of its shape;
-                None for the square itself.
-
-        Returns:
-            The rows and each slot, of their shapes.
         """
-
-
-def squared(gradient: tf.Tensor, squares: tf.Tensor | None) -> tf.Tensor:
-    """What a rule's `sparse` takes for the gradient's square."""
-    return tf.square(gradient) if squares is None else squares
 
 
 def _config(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:

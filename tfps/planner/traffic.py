@@ -7,7 +7,7 @@ import numpy as np
 
 from tfps.model.stateless_model import Features, StatelessModel
 from tfps.store.layout import StoreLayout
-from tfps.store.wire import Wire
+from tfps.store.messages import Wire
 
 _VALUE = 4  # bytes of a float32
 
@@ -17,17 +17,9 @@ class WireBytes:
     """What crosses the wire in some steps, at least.
 
     A step pulls and pushes every dense parameter and every distinct row, both in the wire's dtype,
-    and the state that training changes in float32; what no step changes of it is pulled once by
-    each worker. The id of a distinct row travels once: the push finds it where the pull has left
-    it. TensorFlow adds some hundred bytes per tensor.
-
-    Attributes:
-        steps: Number of steps.
-        examples: Records in them, without negatives.
-        rows: Distinct rows of all groups, summed over the steps.
-        dense_bytes: Of dense parameters and state, pulled and pushed.
-        table_bytes: Of ids, rows and their gradients.
-        fixed_bytes: Of the state that no step changes, by worker; no part of the others.
+    and the state that training changes in float32; each worker pulls once what no step changes. The
+    id of a distinct row travels once: the push finds it where the pull has left it. TensorFlow adds
+    some hundred bytes per tensor.
     """
 
     steps: int
@@ -35,11 +27,10 @@ class WireBytes:
     rows: int
     dense_bytes: int
     table_bytes: int
-    fixed_bytes: int
+    fixed_bytes: int  # of the state that no step changes, by worker; no part of the others
 
     @property
     def per_example(self) -> float:
-        """Bytes per record."""
         return (self.dense_bytes + self.table_bytes) / self.examples
 
     @classmethod
@@ -51,15 +42,7 @@ class WireBytes:
         batches: Iterable[tuple[Features, Features]],
         examples_per_record: int = 1,
     ) -> "WireBytes":
-        """Counts what training on some batches sends.
-
-        Args:
-            model: The model.
-            layout: Where its parameters lie.
-            wire_dtype: Dtype in which parameters and gradients travel.
-            batches: Features and labels by name, at least one batch.
-            examples_per_record: What they hold for each record: the record and its negatives.
-        """
+        """Counts what training on some batches sends."""
         value = Wire(wire_dtype).value_bytes
         dense = layout.dense.total * value * 2 + layout.state.changing.total * _VALUE * 2
         steps, examples, rows, table_bytes = 0, 0, 0, 0

@@ -19,12 +19,7 @@ _STRAGGLING = 0.3  # of its time, at least, that a straggler works for a step in
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """What bounds a run.
-
-    Attributes:
-        name: One of this module's constants.
-        sentence: What it is, and what to change.
-    """
+    """What bounds a run."""
 
     name: str
     sentence: str
@@ -36,10 +31,6 @@ def find_bound(shares: Mapping[TaskName, TaskShares], are_in_step: bool, batch_s
     Args:
         shares: How the tasks have spent their time; one trains at least.
         are_in_step: Whether workers wait for each other after each step.
-        batch_size: Records of a step.
-
-    Raises:
-        ValueError: If no task trains.
     """
     workers = {task: each for task, each in shares.items() if task.job == "worker"}
     if not workers:
@@ -105,7 +96,7 @@ def _straggler(workers: Mapping[TaskName, TaskShares], are_in_step: bool) -> Bou
         STRAGGLER,
         f"{str(slowest).capitalize()} is a straggler: a step takes it {times:.1f} times as long as "
         f"the others{waits}. Look at what else its machine does; give workers equal machines, or "
-        "use --mode=async.",
+        "use --mode.name=async.",
     )
 
 

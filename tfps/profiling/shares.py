@@ -36,9 +36,7 @@ class Operation:
     """What was done of one kind of operation.
 
     Attributes:
-        name: Its type, and what it is part of.
         seconds: Of all threads.
-        count: How often.
     """
 
     name: str
@@ -48,17 +46,7 @@ class Operation:
 
 @dataclasses.dataclass(frozen=True)
 class TaskShares:
-    """How a task has spent its time.
-
-    Attributes:
-        shares: By activity, the part of the time in which it was the first one.
-        waiting: The part in which there was nothing to do.
-        waits: Of `waiting`, by the task that it waited for in a step. A worker has waited for a
-            lease in the rest.
-        steps: How many batches it has taken from its reader.
-        seconds: How long it was traced.
-        operations: The heaviest, the heaviest first.
-    """
+    """How a task has spent its time."""
 
     shares: Mapping[Activity, float]
     waiting: float
@@ -85,25 +73,14 @@ class TaskShares:
 
 
 def span_of(traces: Iterable[TaskTrace]) -> Span:
-    """From the first to the last that was seen of some tasks.
-
-    Raises:
-        ValueError: If nothing was seen.
-    """
+    """From the first to the last that was seen of some tasks."""
     threads = [thread for trace in traces for thread in (*trace.threads, *trace.devices)]
     begin = min(thread[0].begin for thread in threads)
     return begin, max(event.end for thread in threads for event in thread)
 
 
 def shares_of(trace: TaskTrace, span: Span, senders: Mapping[str, str], most: int) -> TaskShares:
-    """How a task has spent its time.
-
-    Args:
-        trace: What it did.
-        span: The time that counts.
-        senders: By operation, the task that sends its result.
-        most: How many operations are told of.
-    """
+    """How a task has spent its time."""
     seconds = max(span[1] - span[0], 1e-9)
     spans: dict[Activity, list[Span]] = defaultdict(list)
     for thread in trace.threads:
@@ -133,11 +110,7 @@ def shares_of(trace: TaskTrace, span: Span, senders: Mapping[str, str], most: in
 
 
 def activity_of(name: str) -> Activity | None:
-    """What an event is part of; None for what goes on beside the steps, or frames other events.
-
-    Args:
-        name: The event's.
-    """
+    """What an event is part of; None for what goes on beside the steps, or frames other events."""
     if name == _NEXT_BATCH or name.startswith(_OPENING):
         return Activity.READING
     for scope, activity in (

@@ -29,8 +29,6 @@ class Event(NamedTuple):
 
     Attributes:
         begin: When it began, seconds since 1970.
-        end: When it ended.
-        name: What it was: of an operation `NAME:TYPE`.
     """
 
     begin: float
@@ -43,7 +41,6 @@ class Arrival(NamedTuple):
 
     Attributes:
         at: When, seconds since 1970.
-        operation: The operation that made it, there.
     """
 
     at: float
@@ -55,8 +52,6 @@ class Sending(NamedTuple):
 
     Attributes:
         at: When, seconds since 1970.
-        operation: The operation that made it.
-        task: The task that it went to.
     """
 
     at: float
@@ -71,12 +66,8 @@ class TaskTrace:
     Attributes:
         threads: By thread, what it did, in the order in which it was begun; a thread may do
             something within something else.
-        devices: By stream of an accelerator, what it did.
-        arrivals: In order.
-        sendings: In order.
         begun_before: When batches came that were asked for before the trace began.
         ended_after: When batches were asked for that came after its end.
-        thread_names: By thread of `threads`, the name that it was given.
     """
 
     threads: list[list[Event]]
@@ -85,19 +76,10 @@ class TaskTrace:
     sendings: list[Sending]
     begun_before: list[float] = dataclasses.field(default_factory=list)
     ended_after: list[float] = dataclasses.field(default_factory=list)
-    thread_names: list[str] = dataclasses.field(default_factory=list)
 
 
 def read(path: str) -> TaskTrace:
-    """Reads the trace of a task.
-
-    Args:
-        path: The `.xplane.pb` file, local or `gs://`.
-
-    Raises:
-        UserError: If it is damaged.
-        StorageError: If it cannot be read.
-    """
+    """Reads the trace of a task."""
     space = xplane_pb2.XSpace()
     try:
         space.ParseFromString(files.read(path))
@@ -105,15 +87,14 @@ def read(path: str) -> TaskTrace:
         raise UserError(f"{path} is no trace, or is damaged; trace the job again") from None
     host = [plane for plane in space.planes if plane.name == _HOST]
     steps = [step for plane in host for step in _asynchronous(plane)]
-    threads = [thread for plane in host for thread in _lines(plane)]
     begun_before, ended_after = _cut_off([step for step in steps if step.kind == _NEXT])
     return TaskTrace(
-        threads=[events for _, events in threads],
+        threads=[events for plane in host for events in _lines(plane)],
         devices=[
             events
             for plane in space.planes
             if plane.name.startswith(_DEVICES)
-            for _, events in _lines(plane)
+            for events in _lines(plane)
         ],
         arrivals=sorted(
             Arrival(step.at, _source(step.name))
@@ -123,7 +104,6 @@ def read(path: str) -> TaskTrace:
         sendings=sorted(sending for plane in host for sending in _sendings(plane)),
         begun_before=begun_before,
         ended_after=ended_after,
-        thread_names=[name for name, _ in threads],
     )
 
 
@@ -136,8 +116,8 @@ class _Asynchronous(NamedTuple):
     is_done: bool
 
 
-def _lines(plane: Any) -> Iterator[tuple[str, list[Event]]]:
-    """The name and the events of each line that has some."""
+def _lines(plane: Any) -> Iterator[list[Event]]:
+    """The events of each line that has some."""
     names = {number: each.name for number, each in plane.event_metadata.items()}
     for line in plane.lines:
         base = line.timestamp_ns / _SECOND
@@ -147,7 +127,7 @@ def _lines(plane: Any) -> Iterator[tuple[str, list[Event]]]:
             length = event.duration_ps * _PICOSECOND
             events.append(Event(begin, begin + length, names[event.metadata_id]))
         if events:
-            yield line.name, sorted(events, key=lambda event: (event.begin, -event.end))
+            yield sorted(events, key=lambda event: (event.begin, -event.end))
 
 
 def _asynchronous(plane: Any) -> Iterator[_Asynchronous]:

@@ -12,11 +12,7 @@ def of_bytes(content: bytes) -> str:
 
 
 def of_file(path: str) -> str:
-    """The checksum of a whole file.
-
-    Raises:
-        tf.errors.OpError: If it cannot be read.
-    """
+    """The checksum of a whole file."""
     crc = google_crc32c.Checksum()
     with tf.io.gfile.GFile(path, "rb") as file:
         while chunk := file.read(_CHUNK_BYTES):

@@ -49,6 +49,7 @@ _PASSING_KINDS = (
 )
 _Answer = TypeVar("_Answer")
 _log = logging.getLogger(__name__)
+HOLD_SECONDS = 300.0
 
 
 class StorageError(RunError):
@@ -67,9 +68,7 @@ def explain(error: OSError | tf.errors.OpError, doing: str, path: str) -> Storag
     """An error of storage in a person's words.
 
     Args:
-        error: As Python or TensorFlow raised it.
         doing: What could not be done, as a participle: "read".
-        path: To what.
     """
     if isinstance(error, OSError):
         text, may_pass = error.strerror or str(error), error.errno in PASSING
@@ -90,17 +89,7 @@ def attempt(
     """Does some work on a file, again and again while it fails with an error that may pass.
 
     Args:
-        doing: What is done, as a participle: "read".
-        path: To what.
-        work: The work.
         patience: Seconds for which to try again; None for `PATIENCE_SECONDS`.
-
-    Returns:
-        What the work returns.
-
-    Raises:
-        FileNotFoundError: If the storage says that there is no such file.
-        StorageError: If the work fails otherwise.
     """
     deadline = time.monotonic() + (PATIENCE_SECONDS if patience is None else patience)
     delay = _FIRST_DELAY_SECONDS
@@ -121,12 +110,39 @@ def attempt(
 
 
 def attempt_change(doing: str, path: str, work: Callable[[], None]) -> None:
-    """As `attempt`, for what needs no file to be there, but a directory.
-
-    Raises:
-        StorageError: If the work fails, also because the directory is not there.
-    """
+    """As `attempt`, for what needs no file to be there, but a directory."""
     try:
         attempt(doing, path, work)
     except FileNotFoundError as error:
         raise explain(error, doing, path) from None
+
+
+class Patience:
+    """Who asks again and again, and goes on meanwhile, lets the last answer hold so long."""
+
+    def __init__(self, seconds: float = HOLD_SECONDS):
+        """Counts from the last answer.
+
+        Args:
+            seconds: Without any answer after which it is an error.
+        """
+        self._seconds = seconds
+        self._answered = time.monotonic()
+        self._is_waiting = False
+
+    def ask(self, question: Callable[[], _Answer], last: _Answer) -> _Answer:
+        """The answer to a question; the last one while the storage gives none."""
+        try:
+            answer = question()
+        except StorageError as error:
+            silent = time.monotonic() - self._answered
+            if not error.may_pass:
+                raise
+            if silent > self._seconds:
+                raise StorageError(f"for {silent:.0f} s {error}", may_pass=True) from None
+            if not self._is_waiting:
+                _log.warning("%s; going on meanwhile, for up to %.0f s", error, self._seconds)
+            self._is_waiting = True
+            return last
+        self._answered, self._is_waiting = time.monotonic(), False
+        return answer

@@ -14,8 +14,9 @@ import itertools
 import os
 import posixpath
 import shutil
+import socket
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import tensorflow as tf
 
@@ -23,48 +24,28 @@ from tfps.storage import local_files
 from tfps.storage.failures import GO_ON, StorageError, attempt, attempt_change
 from tfps.storage.paths import is_local
 
+_OBJECT_BYTES = 1 << 20  # from which on another object is begun: each flush uploads all of one
+
 
 def exists(path: str) -> bool:
-    """Whether there is a file or a directory.
-
-    Raises:
-        StorageError: If the storage does not say.
-    """
+    """Whether there is a file or a directory."""
     return _is_directory(path) is not None
 
 
 def is_directory(path: str) -> bool:
-    """Whether there is a directory; on gs:// one has a file in it.
-
-    Raises:
-        StorageError: If the storage does not say.
-    """
+    """Whether there is a directory; on gs:// one has a file in it."""
     return bool(_is_directory(path))
 
 
 def size(path: str) -> int:
-    """Bytes of a file.
-
-    Raises:
-        FileNotFoundError: If there is none.
-        StorageError: If the storage does not say.
-    """
+    """Bytes of a file."""
     if is_local(path):
         return attempt("read", path, lambda: os.stat(path).st_size)
     return int(attempt("read", path, lambda: tf.io.gfile.stat(path).length))
 
 
 def names(directory: str, patience: float | None = None) -> list[str]:
-    """Names of what lies right in a directory, in their order.
-
-    Args:
-        directory: The directory.
-        patience: As of `read`.
-
-    Raises:
-        FileNotFoundError: If there is no such directory.
-        StorageError: If the storage does not say.
-    """
+    """Names of what lies right in a directory, in their order."""
     if is_local(directory):
         return sorted(attempt("listed", directory, lambda: os.listdir(directory), patience))
     if not is_directory(directory):
@@ -82,23 +63,14 @@ def read(path: str, patience: float | None = None) -> bytes:
     """All of a file.
 
     Args:
-        path: The file.
         patience: Seconds for which to try again; None for `failures.PATIENCE_SECONDS`, 0 for who
             asks again by itself.
-
-    Raises:
-        FileNotFoundError: If there is none.
-        StorageError: If it cannot be read.
     """
     return attempt("read", path, lambda: _content(path), patience)
 
 
 def write(path: str, content: bytes) -> None:
-    """Writes a file, on the disk before this returns where there is one; its name is not yet.
-
-    Raises:
-        StorageError: If it cannot be written.
-    """
+    """Writes a file, on the disk before this returns where there is one; its name is not yet."""
 
     def put() -> None:
         if is_local(path):
@@ -111,44 +83,27 @@ def write(path: str, content: bytes) -> None:
 
 
 def make_directories(path: str) -> None:
-    """Makes a directory and those above it, if they are missing; their names are on the disk.
-
-    Raises:
-        StorageError: If it cannot be made.
-    """
+    """Makes a directory and those above it, if they are missing; their names are on the disk."""
     make = local_files.make_directories if is_local(path) else tf.io.gfile.makedirs
     attempt_change("made", path, lambda: make(path))
 
 
 def remove(path: str) -> None:
-    """Deletes a file, if it is there.
-
-    Raises:
-        StorageError: If it cannot be deleted.
-    """
+    """Deletes a file, if it is there."""
     work = os.remove if is_local(path) else tf.io.gfile.remove
     with contextlib.suppress(FileNotFoundError):
         attempt("deleted", path, lambda: work(path))
 
 
 def remove_tree(path: str) -> None:
-    """Deletes a directory with all that is in it, if it is there.
-
-    Raises:
-        StorageError: If it cannot be deleted.
-    """
+    """Deletes a directory with all that is in it, if it is there."""
     work = shutil.rmtree if is_local(path) else tf.io.gfile.rmtree
     with contextlib.suppress(FileNotFoundError):
         attempt("deleted", path, lambda: work(path))
 
 
 def rename(path: str, target: str) -> None:
-    """Renames a file in place of one that is there, or a directory.
-
-    Raises:
-        FileNotFoundError: If there is none.
-        StorageError: If it cannot be renamed, or it is not known whether it was.
-    """
+    """Renames a file in place of one that is there, or a directory."""
     tries = itertools.count()
 
     def move() -> None:
@@ -171,22 +126,13 @@ def sync(paths: Iterable[str]) -> None:
 
     What another process of this machine wrote waits in the same memory; what another machine wrote
     and closed is with the file server by then. Object stores need nothing.
-
-    Raises:
-        FileNotFoundError: If one is not there.
-        StorageError: If that fails.
     """
     for path in filter(is_local, paths):
         attempt("brought to the disk", path, functools.partial(local_files.sync, path))
 
 
 def sync_tree(path: str) -> None:
-    """Brings a directory with all that is in it to the disk, and its own name.
-
-    Raises:
-        FileNotFoundError: If it is not there.
-        StorageError: If that fails.
-    """
+    """Brings a directory with all that is in it to the disk, and its own name."""
     if not is_local(path):
         return
     found = attempt("listed", path, lambda: local_files.tree(path))
@@ -209,3 +155,70 @@ def _content(path: str) -> bytes:
             return file.read()
     with tf.io.gfile.GFile(path, "rb") as file:
         return bytes(file.read())
+
+
+def writer_of(began: float) -> str:
+    """What tells the files of this process from others'; names that begin so sort by who began.
+
+    Args:
+        began: When it began to write, seconds since 1970.
+    """
+    return f"{began:017.6f}.{socket.gethostname()}.{os.getpid()}"
+
+
+class GrowingFile:
+    """What is appended lies in one file of a directory, or on gs:// in some, one after the other.
+
+    An object cannot be appended to: it is written again with what is new, until it is large. What
+    could not be written waits for the next flush.
+    """
+
+    def __init__(self, directory: str, name: Callable[[int], str], head: bytes = b""):
+        """Writes nothing yet.
+
+        Args:
+            name: Given a number, from 0, the name of that file; no other writer's are the same.
+        """
+        self._directory = directory
+        self._name = name
+        self._head = head
+        self._number = 0
+        self._is_begun = False
+        self._object = b""  # what has been written of an object
+        self._new: list[bytes] = []
+
+    def append(self, content: bytes) -> None:
+        """Adds something, which the next flush writes."""
+        self._new.append(content)
+
+    def flush(self) -> None:
+        """Writes what was added since the last flush, for whoever reads the file meanwhile."""
+        if not self._new:
+            return
+        if not self._is_begun:
+            make_directories(self._directory)
+            self._new.insert(0, self._head)
+            self._is_begun = True
+        path = posixpath.join(self._directory, self._name(self._number))
+        content = b"".join(self._new)
+        if is_local(path):
+            attempt_change("written", path, lambda: _append(path, content))
+        else:
+            write(path, self._object + content)
+            self._object += content
+        self._new.clear()
+        if len(self._object) >= _OBJECT_BYTES:
+            self._number, self._is_begun, self._object = self._number + 1, False, b""
+
+
+def _append(path: str, content: bytes) -> None:
+    """Appends all of it, or nothing."""
+    with open(path, "ab", buffering=0) as file:
+        end = os.fstat(file.fileno()).st_size
+        try:
+            rest = memoryview(content)
+            while rest:
+                rest = rest[file.write(rest) :]
+        except OSError:
+            os.ftruncate(file.fileno(), end)
+            raise

@@ -7,11 +7,7 @@ import os
 
 
 def write(path: str, content: bytes) -> None:
-    """Writes a file, which is on the disk when this returns; its name is not yet.
-
-    Raises:
-        OSError: If it cannot be written.
-    """
+    """Writes a file, which is on the disk when this returns; its name is not yet."""
     with open(path, "wb") as file:
         file.write(content)
         file.flush()
@@ -19,11 +15,7 @@ def write(path: str, content: bytes) -> None:
 
 
 def make_directories(path: str) -> None:
-    """Makes a directory and those above it, if they are missing; their names are on the disk.
-
-    Raises:
-        OSError: If it cannot be made.
-    """
+    """Makes a directory and those above it, if they are missing; their names are on the disk."""
     missing, above = [], os.path.abspath(path)
     while not _is_there(above):
         missing.append(above)
@@ -34,11 +26,7 @@ def make_directories(path: str) -> None:
 
 
 def sync(path: str) -> None:
-    """Brings a file to the disk, or a directory with the names in it, whoever wrote them.
-
-    Raises:
-        OSError: If that fails.
-    """
+    """Brings a file to the disk, or a directory with the names in it, whoever wrote them."""
     file = os.open(path or ".", os.O_RDONLY)
     try:
         os.fsync(file)
@@ -47,11 +35,7 @@ def sync(path: str) -> None:
 
 
 def tree(path: str) -> list[str]:
-    """Paths of all files in a directory and those below it, and of these directories.
-
-    Raises:
-        OSError: If one cannot be listed.
-    """
+    """Paths of all files in a directory and those below it, and of these directories."""
 
     def fail(error: OSError) -> None:
         raise error

@@ -7,29 +7,57 @@ import base64
 import dataclasses
 import errno
 import functools
+import logging
 import os
 import posixpath
+import threading
+from collections.abc import Sequence
 from typing import Any
 
 import google.auth
+import google.auth.compute_engine
 import google.auth.credentials
 import google.auth.exceptions
+import google.oauth2.credentials
+import google.oauth2.service_account
 import requests
 from google.api_core import exceptions, retry
 from google.cloud import storage
 
 from tfps.errors import UserError
-from tfps.storage import retries
-from tfps.storage.paths import CLOUD_SCHEME, bucket_and_name
+from tfps.storage.paths import CLOUD_SCHEME, bucket_and_name, is_cloud
 
+_lock = threading.Lock()
+_count = 0
 TIMEOUT = (10.0, 30.0)  # to connect, and between two bytes; seconds
-_RETRY_SECONDS = 180.0  # as long as TensorFlow's client with `settings`
 _TRANSIENT = (requests.Timeout, exceptions.BadGateway, exceptions.GatewayTimeout)
 FAILURES = (
     exceptions.GoogleAPIError,
     google.auth.exceptions.GoogleAuthError,
     requests.RequestException,
 )
+_TRIED_SECONDS = 20.0
+_READ = ("storage.objects.get", "storage.objects.list")
+_WRITE = ("storage.objects.create", "storage.objects.delete")
+_MULTI_REGIONS = {"us": "us-", "eu": "europe-", "asia": "asia-"}
+_log = logging.getLogger(__name__)
+# What Vertex AI says of where a job runs; set it elsewhere to have locations compared.
+REGION_VARIABLE = "CLOUD_ML_REGION"
+
+
+def add(error: Exception) -> None:
+    """Counts one, made again because of an error; what `google.api_core.retry` calls."""
+    global _count
+    with _lock:
+        _count += 1
+
+
+def count() -> int:
+    """How many there were so far."""
+    return _count
+
+
+_RETRY_SECONDS = 180.0  # as long as TensorFlow's client with `settings`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,8 +65,6 @@ class StoredObject:
     """What a listing says of an object.
 
     Attributes:
-        bytes: Its size.
-        generation: Changes whenever the object is written again.
         crc32c: Checksum of its content, 8 hexadecimal digits.
     """
 
@@ -49,22 +75,14 @@ class StoredObject:
 
 @functools.cache
 def credentials() -> google.auth.credentials.Credentials:
-    """The credentials of this process: Google's application default credentials.
-
-    Raises:
-        google.auth.exceptions.DefaultCredentialsError: If there are none.
-    """
+    """The credentials of this process: Google's application default credentials."""
     found, _ = google.auth.default(["https://www.googleapis.com/auth/devstorage.read_write"])
     return found
 
 
 @functools.cache
 def client() -> storage.Client:
-    """The client of this process.
-
-    Raises:
-        google.auth.exceptions.DefaultCredentialsError: If there are no credentials.
-    """
+    """The client of this process."""
     # Nothing that is done here needs a project.
     return storage.Client(project=None, credentials=credentials())
 
@@ -76,22 +94,15 @@ def retrying(seconds: float = _RETRY_SECONDS) -> retry.Retry:
         initial=0.25,
         maximum=8.0,
         timeout=seconds,
-        on_error=retries.add,
+        on_error=add,
     )
 
 
 def list_objects(directory: str, deeply: bool = False) -> dict[str, StoredObject]:
     """Lists a directory, a thousand objects per request.
 
-    Args:
-        directory: A `gs://` path.
-        deeply: Whether what lies in directories below counts, too.
-
     Returns:
         The objects right in it, by name; or all below, by path from there.
-
-    Raises:
-        UserError: If it cannot be listed.
     """
     prefix = _prefix(directory)
     fields = "items(name,size,generation,crc32c),nextPageToken"
@@ -107,14 +118,7 @@ def list_objects(directory: str, deeply: bool = False) -> dict[str, StoredObject
 
 
 def list_directories(directory: str) -> list[str]:
-    """Names of the directories right in a directory: those that have an object below them.
-
-    Args:
-        directory: A `gs://` path.
-
-    Raises:
-        UserError: If it cannot be listed.
-    """
+    """Names of the directories right in a directory: those that have an object below them."""
     prefix = _prefix(directory)
     try:
         blobs = _blobs(directory, "/", "prefixes,nextPageToken")
@@ -126,15 +130,7 @@ def list_directories(directory: str) -> list[str]:
 
 
 def read(path: str) -> bytes:
-    """All of an object.
-
-    Args:
-        path: A `gs://` path.
-
-    Raises:
-        FileNotFoundError: If there is none.
-        UserError: If it cannot be read.
-    """
+    """All of an object."""
     bucket, name = bucket_and_name(path)
     try:
         content = client().bucket(bucket).blob(name)
@@ -168,12 +164,7 @@ def hexadecimal(crc32c: str) -> str:
 
 
 def explain(error: Exception, where: str) -> UserError:
-    """An error of the client in a person's words.
-
-    Args:
-        error: One of `FAILURES`.
-        where: What was asked for, such as `--job_dir=gs://bucket/job`.
-    """
+    """An error of the client in a person's words."""
     if isinstance(error, google.auth.exceptions.DefaultCredentialsError):
         return UserError(
             f"{where}: there are no Google Cloud credentials; run `gcloud auth application-default "
@@ -205,3 +196,106 @@ def _cause(error: Any) -> str:
     if isinstance(error, exceptions.GoogleAPICallError):
         return f"{error.code} {error.response.reason if error.response is not None else ''}".strip()
     return f"{type(error).__name__}"
+
+
+# TensorFlow's client cannot use any other.
+_KINDS = (
+    google.auth.compute_engine.Credentials,
+    google.oauth2.credentials.Credentials,
+    google.oauth2.service_account.Credentials,
+)
+
+
+def check_bucket(name: str, where: str, writes: bool, region: str) -> None:
+    """Refuses a bucket that cannot be used, in seconds.
+
+    Args:
+        writes: Whether objects are to be made and deleted there, or only read.
+        region: Where this process runs, such as "us-central1"; empty when not known. A bucket in
+            another is only warned of.
+    """
+    if not name:
+        raise UserError(f"{where} names no bucket; write gs://BUCKET/PATH")
+    wanted = (*_READ, *_WRITE) if writes else _READ
+    try:
+        _check_kind(credentials(), where)
+        bucket = client().bucket(name)
+        held = bucket.test_iam_permissions(wanted, timeout=TIMEOUT, retry=retrying(_TRIED_SECONDS))
+    except FAILURES as error:
+        raise explain(error, where) from None
+    if missing := [permission for permission in wanted if permission not in held]:
+        role = "objectAdmin" if writes else "objectViewer"
+        raise UserError(
+            f"{where}: the credentials lack {', '.join(missing)} on the bucket {name!r}; grant "
+            f"their account roles/storage.{role} there"
+        )
+    if region and (far := distance(name, where, region)):
+        _log.warning("%s", far)
+
+
+def _check_kind(credentials: object, where: str) -> None:
+    if not isinstance(credentials, _KINDS):
+        raise UserError(
+            f"{where}: TensorFlow's gs:// client cannot use credentials of the kind "
+            f"{type(credentials).__module__}; use a service account's key file, those of `gcloud "
+            "auth application-default login`, or run under a service account"
+        )
+
+
+def distance(name: str, where: str, region: str) -> str:
+    """What is to be said of a bucket that is far away.
+
+    Returns:
+        Where the bucket lies and what follows from it; empty for one that is near, and where the
+        credentials may not ask.
+    """
+    try:
+        bucket = client().bucket(name)
+        bucket.reload(timeout=TIMEOUT, retry=retrying(_TRIED_SECONDS))
+    except exceptions.Forbidden:
+        return ""  # buckets.get is in none of the roles that training needs
+    except FAILURES as error:
+        raise explain(error, where) from None
+    location = str(bucket.location or "").lower()
+    if bucket.location_type == "dual-region" or location == region:
+        return ""
+    if location in _MULTI_REGIONS and region.startswith(_MULTI_REGIONS[location]):
+        return ""
+    return (
+        f"{where}: the bucket lies in {location}, but this job runs in {region}: every byte read "
+        f"crosses regions, slowly and for a charge; use a bucket in {region}"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Use:
+    """What a path is used for.
+
+    Attributes:
+        path: Any path; only those on gs:// are looked at.
+        writes: Whether objects are made and deleted there, or only read.
+    """
+
+    flag: str
+    path: str
+    writes: bool = False
+
+
+def check(uses: Sequence[Use]) -> None:
+    """Asks each bucket once whether this process may do with it what it is about to.
+
+    A bucket in another region than the job's is only warned of: it works, slowly and for a charge.
+    """
+    buckets: dict[str, list[Use]] = {}
+    for use in uses:
+        if is_cloud(use.path):
+            buckets.setdefault(bucket_and_name(use.path)[0], []).append(use)
+    if not buckets:
+        return
+    # Loaded here: Google's client takes a quarter of a second, which local runs are spared.
+    from tfps.storage.objects import check_bucket
+
+    for bucket, its in buckets.items():
+        writer = next((use for use in its if use.writes), its[0])
+        where = f"{writer.flag}={writer.path}"
+        check_bucket(bucket, where, writer.writes, os.environ.get(REGION_VARIABLE, ""))

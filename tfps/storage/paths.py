@@ -39,8 +39,5 @@ def is_file_name(name: object) -> bool:
     A path is joined of a directory and a name that a file states. A name with a separator would
     leave the directory, an absolute one replace it, and behind a NUL the operating system reads no
     further.
-
-    Args:
-        name: What was read.
     """
     return isinstance(name, str) and name not in ("", ".", "..") and not {"/", "\0"} & set(name)

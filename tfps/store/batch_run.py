@@ -1,37 +1,38 @@
-"""Several batches that are pulled for at once, and whose gradients are pushed at once."""
+"""Several batches that are pulled at once, and whose gradients are pushed at once."""
 
 from collections.abc import Sequence
 
 import tensorflow as tf
 
 from tfps.model.stateless_model import Lookup
-from tfps.store.asked_ids import AskedIds
-from tfps.store.messages import Gradients, Note, Pulled, PulledRows, SentRows
-from tfps.store.packing import bits_of, numbers_of, size_of_bits
+from tfps.optimizers.update_rule import Tensors
+from tfps.store.group_layout import AskedIds
+from tfps.store.messages import (
+    Gradients,
+    Note,
+    Pulled,
+    PulledRows,
+    SentRows,
+    Writes,
+    bits_of,
+    numbers_of,
+    size_of_bits,
+)
 from tfps.store.parameter_store import ParameterStore
+
+# Gradients of a batch: dense ones in pieces by ps, of rows by group and ps.
+Sent = tuple[list[list[tf.Tensor]], list[list[SentRows]]]
 
 
 class BatchRun:
-    """What a worker exchanges with the ps for a few batches.
+    """What a worker exchanges with the ps for a few batches: one pull, and one push.
 
-    There is one pull for the rows of all of them,
-    and one push, of which a ps makes an update for each batch, one after the other.
-
-    Gradients of the batches are kept apart, so every update is what it would be of a batch that was
-    pulled for by itself: clipped, scaled by its own staleness, of any optimizer. How many rows each
-    batch has, and which, travels with the gradients.
-
-    Attributes:
-        pulled: By batch, what it needs.
+    A ps makes an update for each batch, one after the other. Gradients of the batches stay apart,
+    so every update is what it would be of a batch pulled by itself: clipped, scaled by its own
+    staleness, of any optimizer. The row numbers of each batch travel with the gradients.
     """
 
     def __init__(self, store: ParameterStore, lookups: Sequence[Sequence[Lookup]]):
-        """Pulls.
-
-        Args:
-            store: The parameters.
-            lookups: By batch, its lookups in the model's order.
-        """
         self._store = store
         groups = range(len(store.groups))
         found = [store.finder.find(some) for some in lookups]
@@ -52,18 +53,7 @@ class BatchRun:
         first = self.pulled[0]
         return [*first.dense[:1], *(group.rows for group in first.groups)]
 
-    def push(
-        self, batches: Sequence[Gradients], note: Note | None = None
-    ) -> list[tf.Tensor | tf.Operation]:
-        """Applies the gradients of all batches in their order, and makes their steps of the state.
-
-        Args:
-            batches: What each gave, of its own of `pulled`.
-            note: What travels along to the first ps, and is delivered when all are applied there.
-
-        Returns:
-            What is there once all is applied.
-        """
+    def push(self, batches: Sequence[Gradients], note: Note | None = None) -> Writes:
         store, writes = self._store, []
         if store.state.changes:
             added = None
@@ -82,15 +72,13 @@ class BatchRun:
 
     @staticmethod
     def _each(joint: PulledRows, found: Sequence[PulledRows]) -> list[PulledRows]:
-        """Of the rows of all batches those of each."""
         places = tf.split(joint.inverse, tf.stack([tf.size(some.ids) for some in found]))
         return [
             some._replace(rows=tf.gather(joint.rows, places_of))
             for some, places_of in zip(found, places, strict=True)
         ]
 
-    def _sent(self, batch: Gradients) -> tuple[list[list[tf.Tensor]], list[list[SentRows]]]:
-        """Gradients of a batch as they travel: dense ones in pieces by ps, of rows by group."""
+    def _sent(self, batch: Gradients) -> Sent:
         store, groups = self._store, batch.pulled.groups
         summed = store.sum_by_row(groups, batch.rows)
         dense, summed = store.clipping.clip(batch.dense, summed, groups)
@@ -100,13 +88,8 @@ class BatchRun:
         ]
         return store.dense.pieces(dense), rows
 
-    def _packed(
-        self,
-        part: int,
-        sent: Sequence[tuple[list[list[tf.Tensor]], list[list[SentRows]]]],
-        note: Note | None,
-    ) -> list[tf.Tensor]:
-        """What goes to one ps: gradients of rows, dense ones, numbers of rows, how many, a note."""
+    def _packed(self, part: int, sent: Sequence[Sent], note: Note | None) -> list[tf.Tensor]:
+        """What goes to one ps: gradients of rows, dense ones, row numbers, their counts, a note."""
         dtype = tf.as_dtype(self._store.wire.dtype)
         rows = [of_group[part] for _, groups in sent for of_group in groups]
         dense = [pieces[part] for pieces, _ in sent if pieces]
@@ -122,17 +105,15 @@ class BatchRun:
             ]
         )
 
-    def _applied(
-        self, part: int, arrived: Sequence[tf.Tensor], batches: int, note: Note | None
-    ) -> list[tf.Tensor | tf.Operation]:
-        """Makes the updates of a ps, of what has arrived there; under its device."""
+    def _applied(self, part: int, arrived: Tensors, batches: int, note: Note | None) -> Writes:
+        """Makes the updates of a ps from what has arrived there; under its device."""
         store, dtype = self._store, tf.as_dtype(self._store.wire.dtype)
         groups = len(store.groups)
-        told = note.numbers.shape[0] if note else 0
-        bits = size_of_bits(batches * groups + told, tf.float64, dtype)
+        noted = note.numbers.shape[0] if note else 0
+        bits = size_of_bits(batches * groups + noted, tf.float64, dtype)
         numbers = numbers_of(store.packing.last(arrived, bits), tf.float64)
         values, dense, rows = self._parts(part, arrived, numbers[: batches * groups], batches, bits)
-        applied: list[tf.Tensor | tf.Operation] = []
+        applied: Writes = []
         for batch in range(batches):
             mine = slice(batch * groups, (batch + 1) * groups)
             sent = [SentRows(*pair) for pair in zip(rows[mine], values[mine], strict=True)]
@@ -147,14 +128,9 @@ class BatchRun:
         return applied
 
     def _parts(
-        self,
-        part: int,
-        arrived: Sequence[tf.Tensor],
-        counts: tf.Tensor,
-        batches: int,
-        bits: int,
+        self, part: int, arrived: Tensors, counts: tf.Tensor, batches: int, bits: int
     ) -> tuple[list[tf.Tensor], list[tf.Tensor], list[tf.Tensor]]:
-        """Gradients of rows, of dense parameters, and numbers of rows: by batch, and group."""
+        """Gradients of rows, of dense parameters, and numbers of rows, by batch and group."""
         store, dtype = self._store, tf.as_dtype(self._store.wire.dtype)
         widths = [group.gradients.width for group in store.groups] * batches
         each = tf.unstack(tf.cast(counts, tf.int32), len(widths))

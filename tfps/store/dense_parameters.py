@@ -6,12 +6,12 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfps.optimizers.update_rule import Update, UpdateRule
-from tfps.store.flat_layout import DenseLayout
-from tfps.store.learning_rates import LearningRates, rules_by_part
+from tfps.optimizers.update_rule import RowUpdate, Tensors, Update, UpdateRule
+from tfps.store.layout import DenseLayout
+from tfps.store.messages import EXACT, Wire, Writes
 from tfps.store.mutex import Mutex
 from tfps.store.partitioned_variable import PartitionedVariable, TensorSlice
-from tfps.store.wire import EXACT, Wire
+from tfps.store.run_state import LearningRates, rules_by_part
 
 
 class DenseParameters:
@@ -20,10 +20,6 @@ class DenseParameters:
     Reads are never torn: TensorFlow hands out a variable's buffer as it is and lets an update that
     finds it in use write to a new one. A push is applied to a part as a whole, one after the other:
     by a fused kernel, which holds the locks of the variable and its slots, or else under a mutex.
-
-    Attributes:
-        layout: The variables.
-        rule: How they are updated.
     """
 
     def __init__(
@@ -36,20 +32,7 @@ class DenseParameters:
         wire: Wire = EXACT,
         rates: LearningRates | None = None,
     ):
-        """Creates every part on its ps.
-
-        Args:
-            layout: The variables.
-            devices: One per ps.
-            rule: How they are updated.
-            initial: Their initial values, laid end to end, float32.
-            decays: For every variable, whether weight decay applies to it.
-            wire: How values travel.
-            rates: The learning rates, None where they are the rule's own.
-        """
-        self.layout = layout
-        self._devices = devices
-        self.rule = rule
+        self.layout, self._devices, self.rule = layout, devices, rule
         self._rules = rules_by_part(rule, rates, len(devices))
         self._wire = wire
         self._buffer = PartitionedVariable(
@@ -74,37 +57,20 @@ class DenseParameters:
             for change in (self._merged, self._changed)
         )
 
-    def pull(self, after: Sequence[tf.Tensor] = ()) -> list[tf.Tensor]:
-        """Every dense variable's value.
-
-        Args:
-            after: What each ps waits for before it reads.
-        """
-        parts = []
-        for part, device in enumerate(self._devices):
-            with tf.device(device), tf.control_dependencies(after):
-                parts.append(self.read_part(part))
-        return self.joined(parts)
-
     def read_part(self, part: int) -> tf.Tensor:
-        """A part's values as they travel, `[n]`; under the device of its ps.
-
-        Args:
-            part: Index of the ps.
-        """
+        """A part's values as they travel, `[n]`; under the device of its ps."""
         variable = self._buffer.parts[part]
         value = tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=tf.float32)
         return self._wire.send(value)
 
-    def joined(self, parts: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Every dense variable's value, of what `read_part` gave of each ps, on a worker."""
+    def joined(self, parts: Tensors) -> list[tf.Tensor]:
+        """Every variable's value, from what `read_part` gave of each ps, on a worker."""
         if not parts:
             return []
         received = [self._wire.receive(part) for part in parts]
         return self.layout.unflatten(self.layout.join(received))
 
     def pull_with_slots(self) -> list[tf.Tensor]:
-        """The whole buffer and each of its slots, `[total]`."""
         received: list[list[tf.Tensor]] = []
         for part, device in enumerate(self._devices):
             with tf.device(device):
@@ -112,65 +78,36 @@ class DenseParameters:
             received.append([self._wire.receive(value) for value in sent])
         return [self.layout.join(parts) for parts in zip(*received, strict=True)]
 
-    def stepped(
-        self, values: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor], step: tf.Tensor
-    ) -> list[tf.Tensor]:
-        """What a step makes of what `pull_with_slots` returned, on a worker.
-
-        Args:
-            values: The whole buffer and each of its slots, `[total]`.
-            gradients: One per variable, of its shape.
-            step: Number of updates before this one, scalar int64.
-        """
+    def stepped(self, values: Tensors, gradients: Tensors, step: tf.Tensor) -> list[tf.Tensor]:
+        """What a step on a worker makes of what `pull_with_slots` returned."""
         rule = self._rules[0]
         buffer, *slots = values
         if self._decays:
             decays = self.layout.each([float(decays) for decays in self._decay_of])
             buffer -= rule.decay(step) * decays * buffer
         flat = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
-        return rule.sparse(buffer, slots, flat, step)
+        return rule.sparse(RowUpdate(buffer, slots, flat, step))
 
     def send_increments(
-        self, before: Sequence[tf.Tensor], after: Sequence[tf.Tensor], steps: int | tf.Tensor
+        self, before: Tensors, after: Tensors, steps: int | tf.Tensor
     ) -> list[list[tf.Tensor]]:
-        """What steps on a worker add to the buffer and its slots as it travels, for each ps.
-
-        Args:
-            before: What `pull_with_slots` returned.
-            after: What the steps have made of it.
-            steps: How many.
-        """
+        """What steps on a worker add to the buffer and its slots, for each ps."""
         added = self.rule.increments(before, after, tf.cast(steps, tf.float32))
         cut = [self.layout.cut(self._wire.send(value)) for value in added]
         return [list(parts) for parts in zip(*cut, strict=True)]
 
-    def merge(
-        self, part: int, sent: Sequence[tf.Tensor], steps: int | tf.Tensor
-    ) -> list[tf.Tensor]:
-        """Makes a worker's steps from what a part has become; under the device of its ps.
-
-        Args:
-            part: Index of the ps.
-            sent: What `send_increments` gave for it, arrived on that ps.
-            steps: How many.
-
-        Returns:
-            What is there once it is written.
-        """
+    def merge(self, part: int, sent: Tensors, steps: int | tf.Tensor) -> list[tf.Tensor]:
+        """Adds a worker's increments to a part; under the device of its ps."""
         added = [tf.cast(value, tf.float32) for value in sent]
         return [self._merge[part](added, tf.cast(steps, tf.float32))]
 
-    def send(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """The variables' gradients as they travel, `[n]` for each ps.
-
-        Args:
-            gradients: One per variable, of its shape.
-        """
+    def send(self, gradients: Tensors) -> list[tf.Tensor]:
+        """The variables' gradients as they travel, `[n]` for each ps."""
         flat = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
         return self.layout.cut(self._wire.send(flat))
 
-    def pieces(self, gradients: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
-        """The same in pieces, to be laid end to end; none for a model without variables."""
+    def pieces(self, gradients: Tensors) -> list[list[tf.Tensor]]:
+        """The same in pieces to be laid end to end; none for a model without variables."""
         if not gradients:
             return []
         if self.layout.parts > 1:
@@ -179,18 +116,8 @@ class DenseParameters:
 
     def apply(
         self, part: int, sent: tf.Tensor, step: tf.Tensor, scale: tf.Tensor | None = None
-    ) -> list[tf.Tensor | tf.Operation]:
-        """Applies a gradient to a part; under the device of its ps.
-
-        Args:
-            part: Index of the ps.
-            sent: What `send` gave for it, or any gradient of that shape, arrived on that ps.
-            step: Number of updates before this one, scalar int64 on that ps.
-            scale: Of the learning rate, scalar float32; None for 1.
-
-        Returns:
-            What is there once it is written.
-        """
+    ) -> Writes:
+        """Applies a gradient to a part; under the device of its ps."""
         gradient = tf.cast(sent, tf.float32)
         if self._decays or not self.rule.fused:
             return [self._change[part](gradient, step, scale)]
@@ -198,18 +125,15 @@ class DenseParameters:
         return rule.dense(self._buffer.update(part, gradient, step))
 
     def read(self) -> list[np.ndarray]:
-        """Every dense variable's value as the ps hold it, on the chief."""
         flat = self.layout.join([part.read_value() for part in self._buffer.parts])
         return [value.numpy() for value in self.layout.unflatten(flat)]
 
     def slices(self) -> list[TensorSlice]:
-        """What a checkpoint holds of the dense parameters."""
         return self._buffer.slices()
 
     def _merged(
         self, part: int, added: list[tf.Tensor], steps: tf.Tensor
     ) -> tuple[tf.Tensor, list[tf.Operation]]:
-        """What the mutex guards of `merge`."""
         variables = self._buffer.variables(part)
         values = [variable.read_value() for variable in variables]
         merged = self.rule.merged(values, added, steps)
@@ -221,7 +145,6 @@ class DenseParameters:
     def _changed(
         self, part: int, gradient: tf.Tensor, step: tf.Tensor, scale: tf.Tensor | None
     ) -> tuple[tf.Tensor, list[tf.Operation]]:
-        """What the mutex guards of `apply`."""
         rule = self._rules[part].scaled(scale)
         update = self._buffer.update(part, gradient, step)
         writes = [self._decay(part, rule, update)] if self._decays else []

@@ -1,37 +1,135 @@
-"""What a batch exchanges with the ps: one tensor comes from each, and one goes to it."""
+"""What a batch asks of the ps, and exchanges with them: a tensor from each and one to each."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfps.model.stateless_model import Lookup
+from tfps.optimizers.update_rule import Tensors
 from tfps.store.dense_parameters import DenseParameters
-from tfps.store.messages import Note, PulledRows, ReadRows, SentRows
-from tfps.store.packing import Packing, bits_of, numbers_of, size_of_bits
+from tfps.store.group_layout import AskedIds
+from tfps.store.layout import StoreLayout
+from tfps.store.messages import (
+    Note,
+    Packing,
+    Pulled,
+    PulledRows,
+    ReadRows,
+    SentRows,
+    Wire,
+    Writes,
+    bits_of,
+    numbers_of,
+    size_of_bits,
+)
 from tfps.store.row_group import RowGroup
-from tfps.store.wire import Wire
+
+
+def ids_of_group(layout: StoreLayout, index: int, lookups: Sequence[Lookup]) -> AskedIds:
+    mine = [lookup for lookup in lookups if layout.group_of[lookup.table][0] == index]
+    members = [layout.group_of[lookup.table][1] for lookup in mine]
+    return layout.groups[index].layout.ids_in_group(members, [lookup.ids for lookup in mine])
+
+
+def rows_by_lookup(layout: StoreLayout, pulled: Pulled) -> list[tf.Tensor]:
+    """One row per id asked for, `[*ids.shape, dim]` for each lookup, in the lookups' order."""
+    pieces = []
+    for index, group in enumerate(pulled.groups):
+        mine = [x for x in pulled.lookups if layout.group_of[x.table][0] == index]
+        sizes = [tf.size(lookup.ids) for lookup in mine]
+        rows = tf.gather(group.rows, group.inverse)
+        pieces.append(iter(tf.split(rows, tf.stack(sizes), num=len(mine)) if mine else ()))
+    groups = [layout.group_of[lookup.table][0] for lookup in pulled.lookups]
+    return [
+        rows_for(lookup.ids, next(pieces[group]), layout.groups[group].layout.dim)
+        for group, lookup in zip(groups, pulled.lookups, strict=True)
+    ]
+
+
+def rows_by_group(layout: StoreLayout, pulled: Pulled, rows: Tensors) -> list[tf.Tensor]:
+    """Joins what `rows_by_lookup` cut: for each group, values of all its lookups, `[n, dim]`."""
+    joined = []
+    for index, group in enumerate(layout.groups):
+        pieces = [
+            values if values.shape.rank == 2 else tf.reshape(values, [-1, group.layout.dim])
+            for values, lookup in zip(rows, pulled.lookups, strict=True)
+            if layout.group_of[lookup.table][0] == index
+        ]
+        joined.append(tf.concat([*pieces, tf.zeros([0, group.layout.dim])], 0))
+    return joined
+
+
+def norms_by_table(
+    layout: StoreLayout, lookups: Sequence[Lookup], rows: Tensors
+) -> dict[str, tf.Tensor]:
+    """By name of the table, the Euclidean norms of what `rows_by_group` joined, `[n]`."""
+    norms: dict[str, list[tf.Tensor]] = {}
+    for index, (group, values) in enumerate(zip(layout.groups, rows, strict=True)):
+        mine = [lookup for lookup in lookups if layout.group_of[lookup.table][0] == index]
+        if not mine:  # tables that this pass of the model does not use
+            continue
+        sizes = tf.stack([tf.size(lookup.ids) for lookup in mine])
+        pieces = tf.split(tf.norm(values, axis=1), sizes, num=len(mine))
+        for lookup, piece in zip(mine, pieces, strict=True):
+            table = group.layout.tables[layout.group_of[lookup.table][1]]
+            norms.setdefault(table.name, []).append(piece)
+    return {name: tf.concat(pieces, 0) for name, pieces in norms.items()}
+
+
+def rows_for(ids: tf.Tensor, rows: tf.Tensor, dim: int) -> tf.Tensor:
+    """Rows `[n, dim]` in the shape of their ids, `[*ids.shape, dim]`."""
+    shape = ids.shape
+    if shape.rank == 1:
+        return rows
+    if shape.rank and shape[1:].is_fully_defined():
+        return tf.reshape(rows, [-1, *shape[1:], dim])
+    return tf.reshape(rows, tf.concat([tf.shape(ids), [dim]], 0))
+
+
+class RowFinder:
+    """Finds which rows lookups ask for, by group of tables.
+
+    It is traced once, however many steps a closure is unrolled into: what is asked of the ps is a
+    third of a step's operations.
+    """
+
+    def __init__(self, layout: StoreLayout, groups: Sequence[RowGroup]):
+        def asked(lookups: list[Lookup]) -> list[AskedIds]:
+            return [ids_of_group(layout, index, lookups) for index in range(len(groups))]
+
+        def found(lookups: list[Lookup]) -> list[PulledRows]:
+            return [group.find(some) for group, some in zip(groups, asked(lookups), strict=True)]
+
+        def distinct(lookups: list[Lookup]) -> list[tuple[AskedIds, tf.Tensor]]:
+            return [some.distinct() for some in asked(lookups)]
+
+        self._find, self._distinct = (
+            tf.function(what, autograph=False, reduce_retracing=True) for what in (found, distinct)
+        )
+
+    def find(self, lookups: Sequence[Lookup]) -> list[PulledRows]:
+        return list(self._find(list(lookups)))
+
+    def distinct(self, lookups: Sequence[Lookup]) -> list[tuple[AskedIds, tf.Tensor]]:
+        """What the lookups ask for by group, each row once, as `AskedIds.distinct` gives it."""
+        return list(self._distinct(list(lookups)))
 
 
 class Push(NamedTuple):
-    """What has arrived of a batch at one ps.
+    """What has arrived of a batch at one ps."""
 
-    Attributes:
-        dense: The gradient of its dense parameters, `[n]`; none for a model without any.
-        rows: Those of rows, by group.
-        arrived: What is there once all of it is.
-    """
-
-    dense: list[tf.Tensor]
+    dense: list[tf.Tensor]  # one gradient `[n]`; none for a model without dense parameters
     rows: list[SentRows]
     arrived: list[tf.Tensor]
 
 
-# Given the index of a ps and what has arrived there, applies it: what is there once it is written.
-Apply = Callable[[int, Push], list[tf.Tensor | tf.Operation]]
+# Applies what has arrived at a ps, given its index: what is there once it is written.
+Apply = Callable[[int, Push], Writes]
 
 
 class Exchange:
-    """Has values of rows and of dense parameters travel together, and so their gradients.
+    """Sends values of rows and dense parameters together, and so their gradients.
 
     Numbers of rows go ahead, with the pull, and lie on the ps when gradients come.
     """
@@ -44,34 +142,14 @@ class Exchange:
         wire: Wire,
         packing: Packing,
     ):
-        """Takes note of what is exchanged.
-
-        Args:
-            dense: The dense parameters.
-            groups: The tables.
-            devices: One per ps.
-            wire: How values travel.
-            packing: How tensors for one task are put together.
-        """
-        self._dense = dense
-        self._groups = groups
-        self._devices = devices
+        self._dense, self._groups, self._devices = dense, groups, devices
         self._dtype = tf.as_dtype(wire.dtype)
         self._packing = packing
 
     def pull(
-        self,
-        found: Sequence[PulledRows],
-        after: Sequence[tf.Tensor] = (),
-        is_training: bool = True,
+        self, found: Sequence[PulledRows], after: Tensors = (), is_training: bool = True
     ) -> tuple[list[tf.Tensor], list[PulledRows]]:
-        """Every dense variable's value, and by group rows with theirs.
-
-        Args:
-            found: By group, what `RowGroup.find` found.
-            after: What each ps waits for before it reads.
-            is_training: Whether what is asked for is to be trained.
-        """
+        """Every dense variable's value, and by group the rows that `RowGroup.find` found."""
         arrived = [
             self._pull(part, found, after, is_training) for part in range(len(self._devices))
         ]
@@ -86,70 +164,49 @@ class Exchange:
     def push(
         self,
         pulled: Sequence[PulledRows],
-        rows: Sequence[tf.Tensor],
-        dense: Sequence[tf.Tensor],
+        rows: Tensors,
+        dense: Tensors,
         note: Note | None,
         apply: Apply,
-    ) -> list[tf.Tensor | tf.Operation]:
-        """Sends each ps its part of a batch's gradients and has it applied there.
-
-        Args:
-            pulled: What was pulled, by group.
-            rows: The gradient of each distinct row by group, `[u, width]`.
-            dense: One gradient per dense variable.
-            note: What goes to the first ps with them, to be delivered when they are applied there.
-            apply: Called under the device of each ps.
-
-        Returns:
-            What is there once all is applied.
-        """
+    ) -> Writes:
         pieces = self._dense.pieces(dense)
         of_groups = [
             group.send(some, gradient)
             for group, some, gradient in zip(self._groups, pulled, rows, strict=True)
         ]
-        writes: list[tf.Tensor | tf.Operation] = []
+        writes: Writes = []
         for part, device in enumerate(self._devices):
-            mine, told = [each[part] for each in of_groups], note if part == 0 else None
+            mine, noted = [each[part] for each in of_groups], note if part == 0 else None
             packed = self._packing.pack(
                 [
                     *([each.gradient] for each in mine),
                     *pieces[part : part + 1],
-                    *([bits_of(each.numbers, self._dtype)] for each in [told] if each),
+                    *([bits_of(each.numbers, self._dtype)] for each in [noted] if each),
                 ]
             )
             with tf.device(device):
-                writes += self._applied(part, packed, [each.rows for each in mine], told, apply)
+                writes += self._applied(part, packed, [each.rows for each in mine], noted, apply)
         return writes
 
     def _applied(
-        self,
-        part: int,
-        packed: Sequence[tf.Tensor],
-        rows: Sequence[tf.Tensor],
-        note: Note | None,
-        apply: Apply,
-    ) -> list[tf.Tensor | tf.Operation]:
+        self, part: int, packed: Tensors, rows: Tensors, note: Note | None, apply: Apply
+    ) -> Writes:
         """Applies what one ps was sent, and delivers the note; under its device."""
         arrived, numbers = tf.nest.map_structure(tf.identity, (list(packed), list(rows)))
         bits = size_of_bits(note.numbers.shape[0], tf.float64, self._dtype) if note else 0
         widths = [group.gradients.width for group in self._groups]
         values = self._parts(part, arrived, numbers, widths, bits)
-        told = values.pop() if note else None
+        noted = values.pop() if note else None
         count = len(numbers)
         sent = [SentRows(*pair) for pair in zip(numbers, values[:count], strict=True)]
         applied = apply(part, Push(values[count:], sent, [*arrived, *numbers]))
         if note:
             with tf.control_dependencies(applied):
-                note.deliver(numbers_of(told, tf.float64))
+                note.deliver(numbers_of(noted, tf.float64))
         return applied
 
     def _pull(
-        self,
-        part: int,
-        found: Sequence[PulledRows],
-        after: Sequence[tf.Tensor],
-        is_training: bool,
+        self, part: int, found: Sequence[PulledRows], after: Tensors, is_training: bool
     ) -> tuple[list[ReadRows], list[tf.Tensor]]:
         """From one ps: the rows found, by group, and its dense parameters if there are any."""
         with tf.device(self._devices[part]), tf.control_dependencies(after):
@@ -167,23 +224,10 @@ class Exchange:
         return rows, values[len(rows) :]
 
     def _parts(
-        self,
-        part: int,
-        packed: Sequence[tf.Tensor],
-        rows: Sequence[tf.Tensor],
-        widths: Sequence[int],
-        bits: int = 0,
+        self, part: int, packed: Tensors, rows: Tensors, widths: Sequence[int], bits: int = 0
     ) -> list[tf.Tensor]:
-        """Cuts what travels to or from a ps: values by group `[u, width]`, dense ones, and bits.
-
-        Args:
-            part: Index of the ps.
-            packed: What has arrived.
-            rows: By group, something that its rows there each have one of, `[u]`, on the same task.
-            widths: By group, how many values each of its rows has.
-            bits: How many values a note is among them.
-        """
-        # The rows of the last group are what is left: an operation less.
+        """Cuts what travels to or from a ps: values by group `[u, width]`, dense ones, bits."""
+        # The rows of the last group are the rest: an operation less.
         several = zip(rows[:-1], widths[:-1], strict=True)
         sizes: list[int | tf.Tensor | None] = [tf.size(some) * width for some, width in several]
         sizes += [None for _ in rows[-1:]]

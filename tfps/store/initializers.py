@@ -1,17 +1,157 @@
-"""Initial values of a group's rows: the same for any number of ps."""
+"""Initial values of rows: drawn, the same for any number of ps, or given in files."""
 
 import math
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tfps.data.key_rows import KEY, KeyRows
+from tfps.errors import UserError
 from tfps.experiment.task import Table
+from tfps.layers import id_check
+from tfps.layers.dynamic_embedding import string_keys
+from tfps.layers.key_options import MEAN, NO_ROW, TRAINED
 from tfps.model.initial_values import is_drawn_by_element, rows_of
 from tfps.store.group_layout import GroupLayout
 from tfps.store.partitioned_variable import CHUNK_BYTES
+
+_DRAWN_BITS = 23  # so that float32 holds the middle between two numbers: none is rounded to 1
+_AT_ONCE = 64  # values of the widest registers there are, four times unrolled
+_CUT = 2.0  # standard deviations, where TruncatedNormal ends
+_ODD = np.uint64(0xD1342543DE82EF95)  # by which the numbers of a row's values lie apart
+_BELOW_CUT = 0.022750131948179195  # of a normal distribution
+
+
+def _seedless_config(initializer: keras.initializers.Initializer) -> dict[str, Any]:
+    return {k: v for k, v in initializer.get_config().items() if k != "seed"}
+
+
+def mean_of(initializer: keras.initializers.Initializer) -> float:
+    config = initializer.get_config()
+    if isinstance(initializer, keras.initializers.RandomUniform):
+        return float(config["minval"] + config["maxval"]) / 2
+    if isinstance(initializer, keras.initializers.Ones):
+        return 1.0
+    return float(config.get("mean", config.get("value", 0.0)))
+
+
+def unknown_rows(tables: Sequence[Table]) -> np.ndarray:
+    """What tables give keys without a row, `[tables, dim]` float32."""
+    rows = np.zeros([len(tables), tables[0].dim], np.float32)
+    for row, table in zip(rows, tables, strict=True):
+        unknown = table.keys and table.keys.unknown
+        if unknown == MEAN:
+            row[:] = mean_of(table.initializer)
+        elif unknown == TRAINED:
+            row[:] = NO_ROW
+    return rows
+
+
+class InitialRows:
+    """Draws rows of keys, by table, key and seed alone: the same on any number of ps."""
+
+    def __init__(self, tables: Sequence[Table], seed: int):
+        self._dim = tables[0].dim
+        self._stream = (seed * id_check.GOLDEN) % (1 << 64)
+        self._initializers: list[keras.initializers.Initializer] = []
+        configs: list[str] = []
+        which = []
+        for table in tables:
+            config = _seedless_config(table.initializer)
+            name = f"{type(table.initializer).__name__} {config}"
+            if name not in configs:
+                configs.append(name)
+                self._initializers.append(table.initializer)
+            which.append(configs.index(name))
+        self._which = which
+
+    def draw(self, hashes: tf.Tensor, tables: tf.Tensor) -> tf.Tensor:
+        count = tf.size(hashes)
+        # TensorFlow's kernels draw several values at once, and the rest one by one, which
+        # gives some another last bit: so nothing is left over, however many keys come at once.
+        hashes, tables = (tf.pad(each, [[0, -count % _AT_ONCE]]) for each in (hashes, tables))
+        numbers = tf.constant(np.arange(1, self._dim + 1, dtype=np.uint64) * _ODD)
+        bits = tf.bitwise.bitwise_xor(
+            tf.bitcast(hashes, tf.uint64), tf.constant(self._stream, tf.uint64)
+        )
+        mixed = id_check.mix(bits[:, tf.newaxis] + numbers)
+        high = tf.bitwise.right_shift(mixed, tf.constant(64 - _DRAWN_BITS, tf.uint64))
+        # Neither 0 nor 1.
+        uniform = (tf.cast(tf.cast(high, tf.int32), tf.float32) + 0.5) / (1 << _DRAWN_BITS)
+        drawn = [_drawn(initializer, uniform) for initializer in self._initializers]
+        if len(drawn) == 1:
+            return drawn[0][:count]
+        which = tf.gather(tf.constant(self._which), tables)
+        return tf.gather(tf.stack(drawn, 1), which, batch_dims=1)[:count]
+
+
+def _drawn(initializer: keras.initializers.Initializer, uniform: tf.Tensor) -> tf.Tensor:
+    config = initializer.get_config()
+    if isinstance(initializer, keras.initializers.RandomUniform):
+        return config["minval"] + (config["maxval"] - config["minval"]) * uniform
+    if isinstance(initializer, keras.initializers.TruncatedNormal):
+        inside = _BELOW_CUT + uniform * (1 - 2 * _BELOW_CUT)
+        return config["mean"] + config["stddev"] * tf.math.ndtri(inside)
+    if isinstance(initializer, keras.initializers.RandomNormal):
+        return config["mean"] + config["stddev"] * tf.math.ndtri(uniform)
+    return tf.fill(tf.shape(uniform), np.float32(mean_of(initializer)))
+
+
+def given_rows(table: Table) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The rows that a table's files name, about 48 MiB at a time."""
+    # Ids, or keys of a table without a vocabulary, `[n]` int64, and their rows `[n, dim]` float32.
+    # It keeps the ids that it has given, 8 bytes each, to refuse repeated ones.
+    seen = np.zeros([0], np.int64)
+    for pieces in _chunks(table):
+        keys = [_ids(table, piece) for piece in pieces]
+        together = np.concatenate(keys)
+        distinct, first = np.unique(together, return_index=True)
+        is_first = np.zeros([len(together)], np.bool_)
+        is_first[first] = True
+        again = np.flatnonzero(~is_first | np.isin(together, seen, assume_unique=False))
+        if len(again):
+            raise UserError(f"table {table.name!r}: {_where(pieces, int(again[0]))} came before")
+        seen = np.union1d(seen, distinct)
+        yield together, np.concatenate([piece.vectors for piece in pieces])
+
+
+def _chunks(table: Table) -> Iterator[list[KeyRows]]:
+    assert table.rows_from
+    chunk: list[KeyRows] = []
+    for piece in table.rows_from.read():
+        chunk.append(piece)
+        if sum(each.vectors.nbytes for each in chunk) >= CHUNK_BYTES:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def _ids(table: Table, piece: KeyRows) -> np.ndarray:
+    """The ids, or the keys as the table has them, `[n]` int64."""
+    if piece.keys.dtype == object:
+        return np.asarray(string_keys(tf.constant(piece.keys)).numpy())
+    ids = piece.keys.astype(np.int64)
+    outside = np.flatnonzero((ids < 0) | (ids >= table.rows))
+    if not table.keys and len(outside):
+        raise UserError(
+            f"table {table.name!r}: {_where([piece], int(outside[0]))} is no id of the table, "
+            f"which are 0 to {table.rows - 1:,}"
+        )
+    return ids
+
+
+def _where(pieces: list[KeyRows], index: int) -> str:
+    for piece in pieces:
+        if index < len(piece.keys):
+            [key] = piece.keys[index : index + 1].tolist()
+            return f"{piece.where(index)}: {KEY} {key!r}"
+        index -= len(piece.keys)
+    raise IndexError(index)
 
 
 def write_given_rows(
@@ -20,15 +160,7 @@ def write_given_rows(
     seed: int,
     write: Callable[[int, tf.Tensor, tf.Tensor], None],
 ) -> None:
-    """Writes the rows of a group's tables that are not drawn on the ps, some at a time.
-
-    Args:
-        layout: The group.
-        devices: One per ps.
-        seed: The run's seed.
-        write: Given a part, its rows' numbers within the part `[n]` int64 and their values `[n,
-            dim]` float32, puts them where they belong; called under the device of the ps.
-    """
+    """Writes the rows of tables whose values are not drawn on the ps, some at a time."""
     run = max(1, CHUNK_BYTES // (4 * layout.dim))
     for index, table in enumerate(layout.tables):
         if is_drawn_by_element(table.initializer):
@@ -63,21 +195,11 @@ class _BucketSeed(keras.random.SeedGenerator):
 def draw_rows(
     layout: GroupLayout, part: int, seed: int, write: Callable[[tf.Tensor, tf.Tensor], None]
 ) -> None:
-    """Draws one ps's rows of a group on the device in scope, one bucket after the other.
-
-    Rows of tables whose initializers do not draw every value by itself become 0.
-
-    Every bucket is drawn from its own seed, so that a row's value depends on the run's seed and its
-    bucket, not on how many ps there are. Of a bucket that other ps hold rows of, all is drawn and
-    theirs are left out. The memory it takes is that of a bucket's rows.
-
-    Args:
-        layout: The group.
-        part: Index of the ps.
-        seed: The run's seed.
-        write: Traced once; given the rows' numbers within the part `[n]` int64 and their values
-            `[n, dim]` float32, puts them where they belong.
-    """
+    """Draws one ps's rows of a group on the device in scope, one bucket after the other."""
+    # Rows of tables whose initializers do not draw every value by itself become 0. Every bucket is
+    # drawn from its own seed, so a row's value depends on the run's seed and its bucket, not on the
+    # number of ps. A bucket that several ps have rows of is drawn by each as a whole. `write` is
+    # traced once.
     distinct: dict[str, Table] = {}
     keys = [_key(table) for table in layout.tables]
     for table, key in zip(layout.tables, keys, strict=True):
@@ -119,28 +241,25 @@ def _key(table: Table) -> str:
     """Equal for tables whose rows are drawn alike."""
     if not is_drawn_by_element(table.initializer):
         return ""
-    config = {k: v for k, v in table.initializer.get_config().items() if k != "seed"}
     by_shape = isinstance(table.initializer, keras.initializers.VarianceScaling)
-    return f"{type(table.initializer).__qualname__} {config} {table.rows if by_shape else ''}"
+    kind, config = type(table.initializer).__qualname__, _seedless_config(table.initializer)
+    return f"{kind} {config} {table.rows if by_shape else ''}"
 
 
 def _with_seed(table: Table, source: _BucketSeed) -> keras.initializers.Initializer:
     if not is_drawn_by_element(table.initializer):
         return keras.initializers.Zeros()
     initializer = _without_fan(table)
-    config = {k: v for k, v in initializer.get_config().items() if k != "seed"}
-    copy = type(initializer).from_config(config)
+    copy = type(initializer).from_config(_seedless_config(initializer))
     if hasattr(copy, "seed"):
         copy.seed = source
     return copy
 
 
 def _without_fan(table: Table) -> keras.initializers.Initializer:
-    """Replaces an initializer that needs the whole table's shape by its equal that does not.
-
-    The scales are those of `keras.initializers.VarianceScaling`, with fan_in = rows and
-    fan_out = dim.
-    """
+    """Replaces an initializer that needs the whole table's shape by its equal that does not."""
+    # The scales are those of `keras.initializers.VarianceScaling`, with fan_in = rows and fan_out =
+    # dim.
     initializer = table.initializer
     if not isinstance(initializer, keras.initializers.VarianceScaling):
         return initializer

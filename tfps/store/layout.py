@@ -1,61 +1,180 @@
-"""Where everything that a model holds lies on the ps: pure data, before any ps is asked."""
+"""Where everything that a model holds lies on the ps: pure data, no ps is asked."""
 
 import dataclasses
 import functools
+import itertools
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfps.experiment.experiment import EACH, KERAS, LAZY
 from tfps.experiment.task import Table
 from tfps.layers.key_options import KeyOptions
-from tfps.model.numberings import Numbering
+from tfps.model.lookup_tables import Numbering
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.rules import Rules
-from tfps.optimizers.update_rule import UpdateRule
-from tfps.store.flat_layout import DenseLayout, StateLayout, lay_flat
+from tfps.optimizers.update_rule import Tensors, UpdateRule
 from tfps.store.group_layout import GroupLayout
-from tfps.store.keyed.layout import KeyedLayout
-from tfps.store.row_gradients import RowGradients
+from tfps.store.keyed_layout import KeyedLayout
+from tfps.store.messages import RowGradients
 from tfps.store.stored_row import StoredRow
+
+WHOLE_BYTES = 256 << 20  # of all tables together that are held whole
+
+
+@dataclasses.dataclass(frozen=True)
+class DenseLayout:
+    """Variables laid end to end in one flat float32 buffer, cut into equal parts at any value."""
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    parts: int
+
+    @property
+    def sizes(self) -> list[int]:
+        return [math.prod(shape) for shape in self.shapes]
+
+    @property
+    def total(self) -> int:
+        return sum(self.sizes)
+
+    def signature(self) -> dict[str, list[int]]:
+        """The shape of each variable by its path, as JSON-ready data."""
+        pairs = zip(self.names, self.shapes, strict=True)
+        return {name: list(shape) for name, shape in pairs}
+
+    def bounds(self, part: int) -> tuple[int, int]:
+        return self.total * part // self.parts, self.total * (part + 1) // self.parts
+
+    def sizes_in(self, part: int) -> list[int]:
+        first, end = self.bounds(part)
+        ends = list(itertools.accumulate(self.sizes))
+        return [
+            max(0, min(after, end) - max(after - size, first))
+            for after, size in zip(ends, self.sizes, strict=True)
+        ]
+
+    def spread(self, part: int, values: Sequence[bool]) -> np.ndarray:
+        """For every value of a part, the value of its variable, `[n]` bool."""
+        return np.repeat(np.asarray(values, bool), self.sizes)[slice(*self.bounds(part))]
+
+    def each(self, values: Sequence[float]) -> tf.Tensor:
+        """For every value of the whole buffer, the value of its variable, or a scalar for all."""
+        # A graph that uses it does not grow with the buffer.
+        pairs = zip(values, self.sizes, strict=True)
+        runs = [
+            (value, sum(size for _, size in run))
+            for value, run in itertools.groupby(pairs, lambda pair: pair[0])
+        ]
+        if len(runs) == 1:
+            return tf.constant(runs[0][0])
+        return tf.concat([tf.fill([count], value) for value, count in runs], 0)
+
+    def cut(self, flat: tf.Tensor) -> list[tf.Tensor]:
+        if self.parts == 1:
+            return [flat]
+        bounds = map(self.bounds, range(self.parts))
+        # One operation for all parts: operations in every step for each ps make the graph large.
+        return tf.split(flat, [end - first for first, end in bounds])
+
+    def join(self, parts: Tensors) -> tf.Tensor:
+        return parts[0] if self.parts == 1 else tf.concat(list(parts), 0)
+
+    def unflatten(self, flat: tf.Tensor) -> list[tf.Tensor]:
+        if not self.shapes:
+            return []
+        slices = tf.split(flat, self.sizes)
+        return [
+            tf.reshape(slice_, shape) for slice_, shape in zip(slices, self.shapes, strict=True)
+        ]
+
+
+class StateRun(NamedTuple):
+    """Neighbouring state variables that are all changed by training, or all left as they are."""
+
+    changes: bool
+    first: int
+    size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class StateLayout:
+    """A model's state: variables that training changes, and those that no step does."""
+
+    whole: DenseLayout
+    changes: tuple[bool, ...]
+
+    @property
+    def changing(self) -> DenseLayout:
+        return self._only(True)
+
+    @property
+    def fixed(self) -> DenseLayout:
+        """The variables that no step changes, such as those of a frozen backbone."""
+        return self._only(False)
+
+    @property
+    def runs(self) -> list[StateRun]:
+        found, first = [], 0
+        pairs = zip(self.changes, self.whole.sizes, strict=True)
+        for changes, run in itertools.groupby(pairs, lambda pair: pair[0]):
+            found.append(StateRun(changes, first, sum(size for _, size in run)))
+            first += found[-1].size
+        return found
+
+    def changing_of(self, values: Tensors) -> list[tf.Tensor]:
+        return list(itertools.compress(values, self.changes))
+
+    def merge(self, changing: Tensors, fixed: Tensors) -> list[tf.Tensor]:
+        kinds = {True: iter(changing), False: iter(fixed)}
+        return [next(kinds[changes]) for changes in self.changes]
+
+    def add(self, values: Tensors, change: tf.Tensor) -> list[tf.Tensor]:
+        differences = iter(self.changing.unflatten(change))
+        return [
+            value + next(differences) if changes else value
+            for value, changes in zip(values, self.changes, strict=True)
+        ]
+
+    def _only(self, changes: bool) -> DenseLayout:
+        which = [changes is each for each in self.changes]
+        names = tuple(itertools.compress(self.whole.names, which))
+        shapes = tuple(itertools.compress(self.whole.shapes, which))
+        return DenseLayout(names, shapes, 1)
+
+
+def lay_flat(variables: Sequence[Any], parts: int) -> DenseLayout:
+    return DenseLayout(
+        tuple(v.path for v in variables), tuple(tuple(v.shape) for v in variables), parts
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Tables that share a pull and a push.
-
-    All have the same constraint, or none.
-
-    Attributes:
-        layout: Where their rows lie.
-        rule: How they are updated.
-        decays: Whether weight decay applies to them.
-        is_lazy: Whether an update changes only the rows that a batch has touched.
-        is_each: Whether occurrences of an id in a batch count by themselves.
-    """
+    """Tables that share a pull and a push, and have the same constraint or none."""
 
     layout: GroupLayout | KeyedLayout
     rule: UpdateRule
     decays: bool = False
-    is_lazy: bool = False
-    is_each: bool = False
+    is_lazy: bool = False  # an update changes only the rows that a batch has touched
+    is_each: bool = False  # occurrences of an id in a batch count by themselves
 
     @property
     def catches_up(self) -> bool:
-        """Whether rows make up for the updates that they were no part of."""
+        """Whether rows make the updates that they have missed."""
         return not self.is_lazy and self.rule.changes_untouched(self.decays)
 
     @functools.cached_property
     def row(self) -> StoredRow:
-        """What each of the rows is on its ps."""
         return StoredRow.of(self.layout.dim, self.rule, self.layout.tables[0].row_dtype)
 
     @functools.cached_property
     def gradients(self) -> RowGradients:
-        """What a push has of each row."""
         return RowGradients(self.layout.dim, self.rule, self.is_each)
 
     def signature(self) -> dict[str, Any]:
@@ -65,25 +184,15 @@ class Group:
         return {"tables": tables, **self.rule.signature(), **self.row.signature(), **rows}
 
     def settings(self) -> dict[str, Any]:
-        """What tells how rows make up for updates, as JSON-ready data."""
+        """How rows make missed updates, as JSON-ready data."""
         return {**self.rule.settings, "decays": self.decays}
 
     @property
     def is_constrained(self) -> bool:
-        """Whether rows are subjected to a constraint after every update."""
         return self.layout.tables[0].constraint is not None
 
     def caught_up(self, rule: UpdateRule, lines: tf.Tensor, missed: MissedUpdates) -> tf.Tensor:
-        """What missed updates make of rows with their slots.
-
-        Args:
-            rule: How they are updated, with the learning rates that there were.
-            lines: The rows as their last updates left them, `[u, size]` of `StoredRow`.
-            missed: What they were no part of.
-
-        Returns:
-            The same rows now, `[u, size]`.
-        """
+        """Rows with their slots `[u, size]` of `StoredRow` after missed updates."""
         if not (self.catches_up or self.is_constrained):
             return lines
         values, *slots = self.row.split(lines)
@@ -92,19 +201,11 @@ class Group:
         return self.row.join([self.constrained_after(missed.next_step, values), *slots])
 
     def constrained(self, rows: tf.Tensor) -> tf.Tensor:
-        """Rows `[u, dim]` as their constraint leaves them after an update."""
         constraint = self.layout.tables[0].constraint
         return rows if constraint is None else constraint(rows)
 
     def constrained_after(self, updates: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-        """Rows `[u, dim]` as their constraint leaves them after so many updates of any rows.
-
-        After none they are as they were drawn.
-
-        Args:
-            updates: Scalar int64.
-            rows: As their own last updates left them.
-        """
+        """The same after a number of updates; after none rows are as they were drawn."""
         return tf.where(updates > 0, self.constrained(rows), rows) if self.is_constrained else rows
 
 
@@ -114,14 +215,6 @@ class StoreLayout:
 
     What a step asks of one ps alone is spread: the first has the progress of leases, and a barrier
     with it, the last has the state, others the loss scale and the counts of staleness.
-
-    Attributes:
-        dense: The dense parameters, in equal parts.
-        dense_rule: How they are updated.
-        state: The state, whole, on the last ps.
-        groups: The tables by dimension, optimizer and constraint.
-        group_of: For every table, the index of its group and its index in the group.
-        numberings: How the model's layers number what the rows belong to, by the layers' paths.
     """
 
     dense: DenseLayout
@@ -133,13 +226,6 @@ class StoreLayout:
 
     @classmethod
     def of(cls, model: StatelessModel, rules: Rules, parts: int) -> "StoreLayout":
-        """The layout of a model's parameters.
-
-        Args:
-            model: The model.
-            rules: How its parameters are updated.
-            parts: Number of ps.
-        """
         groups, group_of = _groups(model.tables, rules, parts)
         dense = lay_flat(model.dense, parts)
         state = StateLayout(lay_flat(model.state, 1), model.state_changes)
@@ -147,7 +233,6 @@ class StoreLayout:
 
     @property
     def parts(self) -> int:
-        """Number of ps."""
         return self.dense.parts
 
     @property
@@ -161,25 +246,19 @@ class StoreLayout:
 
     @property
     def staleness_part(self) -> int:
-        """Index of the ps that counts staleness."""
         return max(self.parts - 2, self.parts // 2)
 
     @property
     def loss_scale_part(self) -> int:
-        """Index of the ps that has the loss scale: of four and more one that has nothing else."""
+        """Index of the ps with the loss scale: of four or more, one with nothing else."""
         return (self.parts - 1) // 2
 
     @property
     def tables(self) -> list[Table]:
-        """The tables in the model's order."""
         return [self.groups[group].layout.tables[index] for group, index in self.group_of]
 
     def signature(self, scales_loss: bool) -> dict[str, Any]:
-        """What must be equal for a checkpoint to fit, on any number of ps, as JSON-ready data.
-
-        Args:
-            scales_loss: Whether the loss is scaled.
-        """
+        """What must be equal for a checkpoint to fit, on any number of ps, as JSON-ready data."""
         return {
             "dense": self.dense.signature(),
             "state": self.state.whole.signature(),
@@ -192,12 +271,11 @@ class StoreLayout:
         }
 
     def optimizers(self) -> dict[str, Any]:
-        """The settings of each group whose rows make up for updates, by its name."""
+        """The settings of each group whose rows make missed updates, by its name."""
         catching_up = [group for group in self.groups if group.catches_up]
         return {group.layout.name: group.settings() for group in catching_up}
 
     def over(self, parts: int) -> "StoreLayout":
-        """The same parameters over another number of ps."""
         groups = tuple(
             dataclasses.replace(group, layout=dataclasses.replace(group.layout, parts=parts))
             for group in self.groups
@@ -232,5 +310,18 @@ def _groups(
 
 
 def _identity(constraint: keras.constraints.Constraint | None) -> str:
-    """What is equal of constraints that do the same."""
+    """Equal for constraints that do the same."""
     return f"{type(constraint).__name__} {constraint.get_config()}" if constraint else ""
+
+
+def groups_in_slices(layout: StoreLayout, limit: int = WHOLE_BYTES) -> tuple[int, ...]:
+    """Indices of the groups that no process may hold whole: large ones, and all with keys."""
+    layouts = [group.layout for group in layout.groups]
+    sizes = [each.total_rows * each.dim * tf.float32.size for each in layouts]
+    has_keys = [index for index, each in enumerate(layouts) if isinstance(each, KeyedLayout)]
+    held, sliced = 0, list(has_keys)
+    for index in sorted(set(range(len(sizes))) - set(has_keys), key=sizes.__getitem__):
+        held += sizes[index]
+        if held > limit:
+            sliced.append(index)
+    return tuple(sorted(sliced))

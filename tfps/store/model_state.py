@@ -2,15 +2,52 @@
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from tfps.store.flat_layout import DenseLayout, StateLayout
+from tfps.optimizers.update_rule import Tensors
+from tfps.store.layout import DenseLayout, StateLayout
 from tfps.store.mutex import Mutex
 from tfps.store.partitioned_variable import TensorSlice
-from tfps.store.worker_copy import WorkerCopy
+
+_HERE = "/device:CPU:0"  # of the task that runs the closure
+
+
+class WorkerCopy:
+    """A float32 tensor `[count]` that the first closure on a worker fetches and later ones reuse.
+
+    It lies in a variable of the worker's own, known by a name: a closure's graph is the same on all
+    workers. A worker that restarts, or is connected to again, has none and fetches it again.
+    """
+
+    def __init__(self, fetch: Callable[[], tf.Tensor], count: int):
+        self._fetch = fetch
+        self._shape = [count]
+        self._name = f"tfps_{uuid.uuid4().hex}"  # another store's values are others
+
+    def value(self) -> tf.Tensor:
+        """In a closure, outside of its loops: the values, `[count]`."""
+        with tf.device(_HERE):
+            handle = tf.raw_ops.VarHandleOp(
+                dtype=tf.float32, shape=self._shape, shared_name=self._name
+            )
+            is_here = tf.raw_ops.VarIsInitializedOp(resource=handle)
+
+        def find() -> tf.Tensor:
+            with tf.device(_HERE):
+                return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
+
+        def fetch() -> tf.Tensor:
+            fetched = self._fetch()
+            with tf.device(_HERE):
+                value = tf.identity(fetched)
+                tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+                return value
+
+        return tf.ensure_shape(tf.cond(is_here, find, fetch), self._shape)
 
 
 class ModelState:
@@ -19,34 +56,16 @@ class ModelState:
     Several workers change the same state, each from the value that it pulled. Where a step makes
     `kept * old + something` of a variable, a worker pushes the something, and the ps makes the step
     from the value that it has: a moving average stays one, and a counter exact, however stale the
-    pull was. A variable for which that does not hold becomes a mean of what the ps has and what the
-    worker made of it, which lies between the two.
+    pull was. Other variables become a mean of what the ps has and what the worker made of it.
 
     What no step changes, such as a frozen backbone, is no part of a push, and each worker of a
     cluster pulls it once. A variable of the ps holds neighbours that are all of one kind.
-
-    Attributes:
-        is_recurrent: Whether it holds for all of them.
-        changes: Whether training changes any of them.
     """
 
     def __init__(
-        self,
-        layout: StateLayout,
-        kept: Sequence[float | None],
-        initial: np.ndarray,
-        device: str,
+        self, layout: StateLayout, kept: Sequence[float | None], initial: np.ndarray, device: str
     ):
-        """Creates the variables on their ps.
-
-        Args:
-            layout: The state variables.
-            kept: For each, what a step keeps of it, None where that is not known.
-            initial: Their initial values, laid end to end, float32.
-            device: Of the ps.
-        """
-        self._layout = layout
-        self._device = device
+        self._layout, self._device = layout, device
         self.changes = any(layout.changes)
         of_changing = list(itertools.compress(kept, layout.changes))
         self._kept = [factor or 0.0 for factor in of_changing]
@@ -59,23 +78,17 @@ class ModelState:
                 tf.Variable(initial[run.first : run.first + run.size], trainable=False)
                 for run in self._runs
             ]
-        is_changing = [run.changes for run in self._runs]
-        self._changing = list(itertools.compress(self._variables, is_changing))
+        pairs = list(zip(self._runs, self._variables, strict=True))
+        self._changing = [variable for run, variable in pairs if run.changes]
+        self._fixed = [variable for run, variable in pairs if not run.changes]
         self._sizes = [run.size for run in self._runs if run.changes]
-        self._fixed = [
-            variable
-            for variable, changes in zip(self._variables, is_changing, strict=True)
-            if not changes
-        ]
         self._copy = WorkerCopy(lambda: self._read(self._fixed, ()), layout.fixed.total)
         self._kept_here: list[tf.Tensor] | None = None
 
     @contextlib.contextmanager
     def kept_by_worker(self) -> Iterator[None]:
-        """While a closure is traced, one at a time: `pull` finds what is fixed on its worker.
-
-        In one process the ps' own variables are as near.
-        """
+        """While one closure is traced: `pull` finds what is fixed on its worker."""
+        # In one process the ps' own variables are as near.
         is_elsewhere = tf.DeviceSpec.from_string(self._device).job == "ps"
         if not self._fixed or not is_elsewhere:
             yield
@@ -86,12 +99,7 @@ class ModelState:
         finally:
             self._kept_here = None
 
-    def pull(self, after: Sequence[tf.Tensor] = ()) -> list[tf.Tensor]:
-        """Every state variable's value.
-
-        Args:
-            after: What the ps waits for before it reads.
-        """
+    def pull(self, after: Tensors = ()) -> list[tf.Tensor]:
         fixed = self._kept_here
         if fixed is None:
             fixed = self._pulled(self._layout.fixed, self._fixed, after)
@@ -99,19 +107,10 @@ class ModelState:
         return self._layout.merge(changing, fixed)
 
     def increment(
-        self,
-        before: Sequence[tf.Tensor],
-        after: Sequence[tf.Tensor],
-        earlier: tf.Tensor | None = None,
+        self, before: Tensors, after: Tensors, earlier: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """What a step adds to what it keeps of the state, `[n]`; the value, where that is unknown.
-
-        Args:
-            before: The state variables when it begins.
-            after: And at its end.
-            earlier: What the steps before it, of the same pull, have added together; the result is
-                then what all of them add.
-        """
+        """What a step adds to what it keeps of the state, `[n]`; the value, if that is unknown."""
+        # With `earlier`, which steps before it of the same pull have added, the sum of all of them.
         new_values, old_values = map(self._layout.changing_of, (after, before))
         added = [
             tf.reshape(new - kept * old, [-1])
@@ -125,16 +124,7 @@ class ModelState:
     def push(
         self, increment: tf.Tensor, steps: int = 1, share: float | tf.Tensor = 1.0
     ) -> tf.Tensor:
-        """Makes steps from the state that the ps has.
-
-        Args:
-            increment: What `increment` returned.
-            steps: Of how many steps.
-            share: The increment's part in the mean, for a variable that is not recurrent; scalar.
-
-        Returns:
-            What is there once it is written.
-        """
+        """Makes steps from the state that the ps has."""
         with tf.device(self._device):
             return self._step(tf.identity(increment), steps, tf.convert_to_tensor(share))
 
@@ -149,11 +139,9 @@ class ModelState:
             return tf.group(*writes)
 
     def read(self) -> list[np.ndarray]:
-        """Every state variable's value, on the chief."""
         return [value.numpy() for value in self._pulled(self._layout.whole, self._variables, ())]
 
     def slices(self) -> list[TensorSlice]:
-        """What a checkpoint holds of the state; empty for a model without any."""
         shape = (self._layout.whole.total,)
         return [
             TensorSlice("state", shape, run.first, run.size, self._device, variable)
@@ -162,12 +150,11 @@ class ModelState:
         ]
 
     def _pulled(
-        self, layout: DenseLayout, variables: Sequence[tf.Variable], after: Sequence[tf.Tensor]
+        self, layout: DenseLayout, variables: Sequence[tf.Variable], after: Tensors
     ) -> list[tf.Tensor]:
-        """The values of the state variables that some of the ps' variables hold."""
         return layout.unflatten(self._read(variables, after)) if variables else []
 
-    def _read(self, variables: Sequence[tf.Variable], after: Sequence[tf.Tensor]) -> tf.Tensor:
+    def _read(self, variables: Sequence[tf.Variable], after: Tensors) -> tf.Tensor:
         with tf.device(self._device), tf.control_dependencies(after):
             values = [variable.read_value() for variable in variables]
             return values[0] if len(values) == 1 else tf.concat(values, 0)
@@ -175,7 +162,6 @@ class ModelState:
     def _stepped(
         self, added: tf.Tensor, steps: int, share: tf.Tensor
     ) -> tuple[tf.Tensor, list[tf.Operation]]:
-        """What the mutex guards: `push` on the ps."""
         layout, before = self._layout.changing, self._read(self._changing, ())
         values = layout.each([factor**steps for factor in self._kept]) * before + added
         if not self.is_recurrent:

@@ -19,25 +19,15 @@ class Mutex:
     """
 
     def __init__(self, name: str, device: str):
-        """Creates it on a ps; the name is for people, every mutex is another."""
         self._device = device
         with tf.device(device):
             self._handle = tf.raw_ops.MutexV2(shared_name=f"{name}-{uuid.uuid4()}")
 
     def guard(self, change: Change) -> tf.types.experimental.PolymorphicFunction:
-        """Makes a function of a change that nobody else makes at the same time.
-
-        It is a function of its own: TensorFlow frees the mutexes of one function in the order of
-        the program, on whatever tasks they are. Two closures that take several of them as their
-        inputs arrive would wait for each other for ever.
-
-        Args:
-            change: Called while the function is traced, under the device of the ps.
-
-        Returns:
-            The function. Its result, that of the change, is there once all is written; the mutex is
-            held until both are.
-        """
+        """Makes a function of a change, traced under the ps's device, that holds the mutex."""
+        # It is a function of its own: TensorFlow frees the mutexes of one function in the order of
+        # the program, on whatever tasks they are. Two closures that take several of them as their
+        # inputs arrive would wait for each other for ever. The result is there once all is written.
 
         def guarded(*arguments: Any) -> Any:
             with tf.device(self._device):

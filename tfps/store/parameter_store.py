@@ -9,44 +9,33 @@ import tensorflow as tf
 
 from tfps.model.stateless_model import Lookup, StatelessModel
 from tfps.optimizers.rules import Rules
+from tfps.optimizers.update_rule import Tensors
+from tfps.store.clipping import GradientClipping
 from tfps.store.dense_parameters import DenseParameters
-from tfps.store.exchange import Exchange, Push
-from tfps.store.given_rows import given_rows
-from tfps.store.gradient_clipping import GradientClipping
+from tfps.store.exchange import Exchange, Push, RowFinder, rows_by_group, rows_by_lookup
+from tfps.store.initializers import given_rows
 from tfps.store.keyed.group import KeyedGroup
-from tfps.store.keyed.layout import KeyedLayout
+from tfps.store.keyed_layout import KeyedLayout
 from tfps.store.layout import StoreLayout
-from tfps.store.learning_rates import LearningRates
-from tfps.store.lookups import rows_by_group, rows_by_lookup
-from tfps.store.loss_scale import LossScale
-from tfps.store.messages import Gradients, Note, Pulled, PulledRows, SentRows
+from tfps.store.messages import (
+    MOST_PS,
+    Gradients,
+    Note,
+    Packing,
+    Pulled,
+    PulledRows,
+    SentRows,
+    Wire,
+    Writes,
+)
 from tfps.store.model_state import ModelState
-from tfps.store.packing import MOST_PS, Packing
 from tfps.store.partitioned_variable import TensorSlice
-from tfps.store.row_finder import RowFinder
+from tfps.store.run_state import LearningRates, LossScale, UpdateCounts
 from tfps.store.table_group import TableGroup
-from tfps.store.update_counts import UpdateCounts
-from tfps.store.wire import Wire
 
 
 class ParameterStore:
-    """Dense parameters, tables and state.
-
-    Attributes:
-        layout: Where everything lies.
-        devices: One per ps.
-        dense: The dense parameters.
-        groups: The tables.
-        finder: Finds out what batches ask of them.
-        state: The state, on the last ps.
-        wire: How values travel.
-        clipping: Clips gradients, before they are pushed.
-        update_counts: How many updates each ps has made.
-        staleness: How stale the updates were, since this process began.
-        loss_scale: The loss scale, None when the loss is not scaled.
-        learning_rates: Those of the dense parameters, and of tables with an equal optimizer, which
-            the chief may change; None where it may not.
-    """
+    """Dense parameters, tables and state."""
 
     def __init__(
         self,
@@ -54,30 +43,16 @@ class ParameterStore:
         rules: Rules,
         devices: Sequence[str],
         seed: int,
-        wire_dtype: str = "float32",
-        staleness_power: float = 0.0,
-        may_change_rate: bool = False,
-        packs: bool = True,
+        wire_dtype: str = "float32",  # of parameters, rows and gradients; the state has its own
+        staleness_power: float = 0.0,  # staleness s: learning rate times (1 + s)^-power
+        may_change_rate: bool = False,  # but not that of a schedule
+        packs: bool = True,  # if the ps are few; of no use where nothing travels
     ):
-        """Creates every variable with its initial value.
-
-        Args:
-            model: The model whose parameters these are.
-            rules: How they are updated.
-            devices: One per ps.
-            seed: The run's seed.
-            wire_dtype: Dtype in which dense parameters, rows and their gradients travel; the state
-                travels as it is.
-            staleness_power: An update of staleness s has (1 + s)^-power times the learning rate.
-            may_change_rate: Whether the chief may change the learning rate as the run goes on; not
-                that of a schedule.
-            packs: Whether what a batch pulls from a ps, and pushes to it, is put together to be one
-                tensor each, if the ps are few; of no use where nothing travels.
-        """
         self.devices = list(devices)
         self._staleness_power = staleness_power
         self.layout = layout = StoreLayout.of(model, rules, len(devices))
         self.wire = wire = Wire(wire_dtype)
+        # Of dense parameters and tables with an equal optimizer; None if they never change.
         self.learning_rates = rates = None
         if may_change_rate and not rules.dense.has_schedule:
             first_rate = rules.dense.config["learning_rate"]
@@ -87,22 +62,18 @@ class ParameterStore:
             layout.dense, devices, rules.dense, initial, decays, wire, rates
         )
         self.state = ModelState(layout.state, model.state_kept, model.initial_state, devices[-1])
+        # Values of the model's dense and of its state variables, on the chief.
+        self.read_dense, self.read_state = self.dense.read, self.state.read
         versioned = self._versioned_parts()
         self.update_counts = UpdateCounts(
             devices, layout.staleness_part, versioned, staleness_power
         )
         self.staleness = self.update_counts.staleness
-        self.groups: list[TableGroup | KeyedGroup] = [
-            (KeyedGroup if isinstance(group.layout, KeyedLayout) else TableGroup)(
-                group,
-                devices,
-                seed,
-                self.update_counts.read,
-                wire,
-                rates if group.rule == rules.dense else None,
-            )
-            for group in layout.groups
-        ]
+        self.groups: list[TableGroup | KeyedGroup] = []
+        for group in layout.groups:
+            kind = KeyedGroup if isinstance(group.layout, KeyedLayout) else TableGroup
+            own = rates if group.rule == rules.dense else None
+            self.groups.append(kind(group, devices, seed, self.update_counts.read, wire, own))
         for number, table in enumerate(layout.tables):
             if table.rows_from:
                 for ids, rows in given_rows(table):
@@ -115,7 +86,7 @@ class ParameterStore:
         self.loss_scale = LossScale(scaling, devices[layout.loss_scale_part]) if scaling else None
 
     def _versioned_parts(self) -> Sequence[int]:
-        """Indices of the ps whose updates are to tell how stale they are."""
+        """Indices of the ps whose updates report how stale they are."""
         if self._staleness_power:
             return range(len(self.devices))
         of_state = [] if self.state.is_recurrent else [len(self.devices) - 1]
@@ -123,28 +94,20 @@ class ParameterStore:
 
     @property
     def keyed_groups(self) -> list[KeyedGroup]:
-        """The groups of tables without vocabularies."""
         return [group for group in self.groups if isinstance(group, KeyedGroup)]
 
     def in_closure(self) -> contextlib.AbstractContextManager[None]:
-        """While a closure is traced: what no step changes is pulled once by each worker."""
+        """While a closure is traced: each worker pulls once what no step changes."""
         return self.state.kept_by_worker()
 
     def pull(
         self,
         lookups: list[Lookup],
-        after: Sequence[tf.Tensor] = (),
+        after: Tensors = (),
         found: Sequence[PulledRows] | None = None,
         is_training: bool = True,
     ) -> Pulled:
-        """Fetches the dense parameters, the state and the rows that the lookups ask for.
-
-        Args:
-            lookups: The lookups, in the model's order.
-            after: What each ps waits for before it reads.
-            found: What `finder.find` returned for them; None if it was not asked before.
-            is_training: Whether what is asked for is to be trained.
-        """
+        """Fetches the dense parameters, the state and the rows that the lookups ask for."""
         found = self.finder.find(lookups) if found is None else found
         dense, pulled = self.exchange.pull(found, after, is_training)
         state = self.state.pull(after)
@@ -153,26 +116,18 @@ class ParameterStore:
         return Pulled(dense, state, pulled, lookups, versions, scale)
 
     def pull_with_slots(self) -> tuple[list[tf.Tensor], list[tf.Tensor], dict[int, tf.Tensor]]:
-        """Fetches the dense parameters and each of their slots, `[total]`; the state; a version.
-
-        The version is that of the one ps where staleness is counted, by its index.
-        """
-        version = self.update_counts.pull_for_staleness()
+        """Dense parameters and slots, `[total]`; the state; the version that staleness needs."""
+        part = self.staleness.part
+        version = {part: self.update_counts.read(part)}
         dense = self.dense.pull_with_slots() if self.layout.dense.total else []
         return dense, self.state.pull(), version
 
     def rows_by_lookup(self, pulled: Pulled) -> list[tf.Tensor]:
-        """One row per id asked for, by lookup, as `lookups.rows_by_lookup` gives them."""
+        """One row per id asked for, by lookup, as `exchange.rows_by_lookup` gives them."""
         return rows_by_lookup(self.layout, pulled)
 
-    def gradients(
-        self,
-        pulled: Pulled,
-        dense: Sequence[tf.Tensor],
-        rows: Sequence[tf.Tensor],
-        state: Sequence[tf.Tensor],
-    ) -> Gradients:
-        """What a batch gave, of one gradient per id asked for, by lookup."""
+    def gradients(self, pulled: Pulled, dense: Tensors, rows: Tensors, state: Tensors) -> Gradients:
+        """What a batch gave, from one gradient per id asked for, by lookup."""
         by_group = rows_by_group(self.layout, pulled, rows)
         of_groups = [
             group.gradients.of_occurrences(gradient)
@@ -180,15 +135,8 @@ class ParameterStore:
         ]
         return Gradients(pulled, dense, of_groups, state)
 
-    def sum_by_row(
-        self, pulled: Sequence[PulledRows], gradients: Sequence[tf.Tensor]
-    ) -> list[tf.Tensor]:
-        """By group, the gradient of each distinct row, `[u, width]`.
-
-        Args:
-            pulled: What was pulled, by group.
-            gradients: One per group, `[n, width]`, as `Gradients` has them.
-        """
+    def sum_by_row(self, pulled: Sequence[PulledRows], gradients: Tensors) -> list[tf.Tensor]:
+        """By group, the gradient of each distinct row, `[u, width]`, from `Gradients.rows`."""
         return [
             group.sum_by_row(rows, gradient)
             for group, rows, gradient in zip(self.groups, pulled, gradients, strict=True)
@@ -197,35 +145,23 @@ class ParameterStore:
     def push(
         self,
         pulled: Pulled,
-        dense_gradients: Sequence[tf.Tensor],
-        embedded_gradients: Sequence[tf.Tensor],
-        state: Sequence[tf.Tensor],
+        dense: Tensors,
+        rows: Tensors,
+        state: Tensors,
         note: Note | None = None,
-    ) -> list[tf.Tensor | tf.Operation]:
-        """Applies one batch's gradients, and makes its step of the state.
-
-        Where the loss is scaled, gradients that are not all finite are not applied.
-
-        Args:
-            pulled: What `pull` returned.
-            dense_gradients: One per dense variable.
-            embedded_gradients: One per group, `[n, width]`, as `Gradients` has them.
-            state: New values of the state.
-            note: What travels along to the first ps. It is delivered once all that the push brings
-                there is applied, or is known to be left out.
-
-        Returns:
-            What is there once all is applied.
-        """
-        applied: list[tf.Tensor | tf.Operation] = []
+    ) -> Writes:
+        """Applies one batch's gradients, and makes its step of the state."""
+        # Where the loss is scaled, gradients that are not all finite are left out. The note is
+        # delivered once all that the push brings there is applied or left out.
+        applied: Writes = []
         if self.state.changes:
             increment = self.state.increment(pulled.state, state)
             applied.append(self.state.push(increment, share=self.share_of_state(pulled)))
         if self.loss_scale and pulled.loss_scale is not None:
-            finite = self.loss_scale.all_finite([*dense_gradients, *embedded_gradients])
+            finite = self.loss_scale.all_finite([*dense, *rows])
 
             def apply() -> tf.Tensor:
-                writes = self._apply(pulled, dense_gradients, embedded_gradients, note)
+                writes = self._apply(pulled, dense, rows, note)
                 with tf.control_dependencies(writes):
                     return tf.constant(True)
 
@@ -238,49 +174,31 @@ class ParameterStore:
             applied.append(tf.cond(finite, apply, leave_out))
             self.loss_scale.update(pulled.loss_scale, finite)
         else:
-            applied += self._apply(pulled, dense_gradients, embedded_gradients, note)
+            applied += self._apply(pulled, dense, rows, note)
         return applied
 
     def apply(
         self,
         part: int,
-        dense: Sequence[tf.Tensor],
+        dense: Tensors,
         groups: Sequence[SentRows],
         step: tf.Tensor,
         scale: tf.Tensor | None = None,
-    ) -> list[tf.Tensor | tf.Operation]:
-        """Applies what one ps was sent; under its device.
-
-        Args:
-            part: Index of the ps.
-            dense: What `DenseParameters.send` gave for it; empty for a model without any.
-            groups: What `RowGroup.send` gave for it, by group.
-            step: What `UpdateCounts.add` returned.
-            scale: Of the learning rate, scalar float32; None for 1.
-
-        Returns:
-            What is there once it is written.
-        """
+    ) -> Writes:
+        """Applies what one ps was sent of a batch; under its device."""
         writes = [w for gradient in dense for w in self.dense.apply(part, gradient, step, scale)]
         for group, sent in zip(self.groups, groups, strict=True):
             writes += group.apply(part, sent, step, scale)
         return writes
 
-    def change_of_state(
-        self, before: Sequence[tf.Tensor], after: Sequence[tf.Tensor]
-    ) -> tf.Tensor | None:
-        """What has changed of the state that training changes, `[n]`; None where there is none."""
+    def change_of_state(self, before: Tensors, after: Tensors) -> tf.Tensor | None:
+        """What has changed of the state that training changes, `[n]`; None for none."""
         if not self.state.changes:
             return None
         both = zip(*map(self.layout.state.changing_of, (after, before)), strict=True)
         return tf.concat([tf.reshape(new - old, [-1]) for new, old in both], 0)
 
-    def add_to_state(self, change: tf.Tensor) -> tf.Operation:
-        """Adds a round's mean change `[n]` to the state, on the last ps."""
-        return self.state.add(change)
-
     def steps(self) -> int:
-        """Number of updates so far, over all workers; on the chief."""
         return self.update_counts.steps()
 
     def set_steps(self, steps: int) -> None:
@@ -288,7 +206,7 @@ class ParameterStore:
         self.update_counts.set_steps(steps)
 
     def slices(self) -> list[TensorSlice]:
-        """What a checkpoint holds, lease progress left out."""
+        """What a checkpoint holds, without lease progress."""
         slices = self.dense.slices()
         for group in self.groups:
             slices += group.slices()
@@ -298,35 +216,19 @@ class ParameterStore:
         return slices
 
     def signature(self) -> dict[str, Any]:
-        """What must be equal for a checkpoint to fit, as JSON-ready data."""
         return self.layout.signature(bool(self.loss_scale))
 
     def begin_rows(self, table: int, ids: np.ndarray, rows: np.ndarray) -> None:
-        """Gives rows of a table `[n, dim]`, by their ids `[n]`, values to begin with; slots too.
-
-        Args:
-            table: Index of the table.
-            ids: Of a table without a vocabulary, keys that have no row, each once.
-            rows: The values.
-
-        Raises:
-            UserError: If a table without a vocabulary has no room for them.
-        """
+        """Gives rows `[n, dim]` of a table initial values, by their ids `[n]`; slots too."""
         group, member = self.layout.group_of[table]
         self.groups[group].begin_rows(member, ids, rows)
 
-    def read_dense(self) -> list[np.ndarray]:
-        """Values of the model's dense variables, on the chief."""
-        return self.dense.read()
-
-    def read_state(self) -> list[np.ndarray]:
-        """Values of the model's state variables, on the chief."""
-        return self.state.read()
-
     def read_table(self, table: int) -> np.ndarray:
         """A whole table in the order of its ids, `[rows, dim]`, on the chief."""
-        group, index = self._with_ids(table)
-        return group.read_table(index)
+        index, member = self.layout.group_of[table]
+        group = self.groups[index]
+        assert isinstance(group, TableGroup), f"table {self.layout.tables[table].name} has keys"
+        return group.read_table(member)
 
     def read_rows(self, table: int, ids: np.ndarray) -> np.ndarray:
         """Some rows of a table by their ids `[n]`, `[n, dim]`, on the chief."""
@@ -334,15 +236,7 @@ class ParameterStore:
         return self.groups[group].read_rows(index, ids)
 
     def sample_rows(self, table: int, most: int) -> np.ndarray:
-        """Some rows of a table, evenly spread over its ids or the hashes of its keys, on the chief.
-
-        Args:
-            table: Index of the table.
-            most: How many at most.
-
-        Returns:
-            `[n, dim]` float32.
-        """
+        """At most `most` rows of a table, evenly spread over its ids or hashes; on the chief."""
         index, member = self.layout.group_of[table]
         return self.groups[index].sample_rows(member, most)
 
@@ -355,27 +249,14 @@ class ParameterStore:
             staleness = self.update_counts.since(len(self.devices) - 1, pulled.versions)
             return 1.0 / (1.0 + tf.cast(staleness, tf.float32))
 
-    def _with_ids(self, table: int) -> tuple[TableGroup, int]:
-        """The group of a table that has a row for each id, and the table's index there."""
-        index, member = self.layout.group_of[table]
-        group = self.groups[index]
-        assert isinstance(group, TableGroup), f"table {self.layout.tables[table].name} has keys"
-        return group, member
+    def _apply(self, pulled: Pulled, dense: Tensors, rows: Tensors, note: Note | None) -> Writes:
+        summed = self.sum_by_row(pulled.groups, rows)
+        dense, summed = self.clipping.clip(dense, summed, pulled.groups)
 
-    def _apply(
-        self,
-        pulled: Pulled,
-        dense_gradients: Sequence[tf.Tensor],
-        embedded_gradients: Sequence[tf.Tensor],
-        note: Note | None,
-    ) -> list[tf.Tensor | tf.Operation]:
-        summed = self.sum_by_row(pulled.groups, embedded_gradients)
-        dense_gradients, summed = self.clipping.clip(dense_gradients, summed, pulled.groups)
-
-        def apply(part: int, push: Push) -> list[tf.Tensor | tf.Operation]:
+        def apply(part: int, push: Push) -> Writes:
             # An update counts once its gradients are there.
             step = self.update_counts.add(part, push.arrived, pulled.versions)
             scale = self.update_counts.rate_scale(part, step, pulled.versions)
             return self.apply(part, push.dense, push.rows, step, scale)
 
-        return self.exchange.push(pulled.groups, summed, dense_gradients, note, apply)
+        return self.exchange.push(pulled.groups, summed, dense, note, apply)

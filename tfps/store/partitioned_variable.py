@@ -1,30 +1,137 @@
-"""A tensor whose rows lie on all ps, with its slots, and the runs of rows that checkpoints hold."""
+"""Tensors whose rows lie on all ps, and the runs of rows that checkpoints hold."""
 
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
-from tfps.optimizers.slot import Slot
-from tfps.optimizers.update_rule import Update
-from tfps.store.touched_rows import TouchedRows
+from tfps.optimizers.update_rule import Slot, Tensors, Update
+from tfps.store.group_layout import GroupLayout
 
-# A ps holds a few chunks beside its own values while it saves or restores. Above 32 MiB glibc gives
+_PADDING = 128  # rows whose marks are counted together
+_UNTOUCHED, _TOUCHED = np.uint8(0), np.uint8(1)
+# A ps holds a few chunks and its own values while it saves or restores. Above 32 MiB glibc gives
 # memory back as soon as it is freed; smaller blocks stay with each of TensorFlow's threads.
 CHUNK_BYTES = 48 << 20
 _LARGEST_TURN_BYTES, _MOST_TURNS = 256 << 20, 128
-_PLACE_BYTES = 64  # what is computed with for each row of a table that one process reads
+_PLACE_BYTES = 64  # of temporary values for each row of a table that one process reads
+
+
+class TouchedCounts(NamedTuple):
+    """How many rows are marked."""
+
+    by_run: tf.Tensor  # in each run of rows, `[runs]` int32
+    by_table: tf.Tensor  # of each of the group's tables, `[tables]` int64
+
+
+class TouchedRows:
+    """A byte for each row of one ps's part of a group: 1 once the row was changed.
+
+    A save looks at them frozen: at a second variable, which shares memory with the first until the
+    next push marks rows. A push marks rows after it has written them. So freezing or forgetting the
+    marks first and reading the rows then misses no change, also where a worker that was taken for
+    lost pushes late. Call the methods under the device of the ps.
+    """
+
+    def __init__(self, layout: GroupLayout, part: int, device: str):
+        self.tables = [table.name for table in layout.tables]
+        self._layout, self._part = layout, part
+        first, end = layout.bounds(part)
+        self._size = -(-(end - first) // _PADDING) * _PADDING
+        with tf.device(device):
+            self._live = tf.Variable(self._none(), trainable=False)
+            nothing = tf.zeros([0], tf.uint8)
+            self._frozen = tf.Variable(nothing, trainable=False, shape=tf.TensorShape(None))
+
+    def mark(self, rows: tf.Tensor, writes: Sequence[tf.Operation] = ()) -> tf.Operation:
+        """Marks rows of the part, `[n]`, after operations that change them."""
+        with tf.control_dependencies(writes):
+            return scatter(self._live, rows, _TOUCHED)
+
+    def forget(self) -> None:
+        self._live.assign(self._none(), read_value=False)
+
+    def freeze(self) -> None:
+        live = self._live.handle
+        with tf.control_dependencies([tf.raw_ops.DisableCopyOnRead(resource=live)]):
+            self._frozen.assign(self._live.read_value(), read_value=False)
+
+    def thaw(self) -> None:
+        self._frozen.assign(tf.zeros([0], tf.uint8), read_value=False)
+
+    def counts(self, stride: int) -> TouchedCounts:
+        """How many frozen marks each run of `stride` rows has, a multiple of 128."""
+        marks = self._frozen.read_value()
+        # Without a wider copy of the marks: 8 of them are the bits of one number, 16 such numbers'
+        # counts fit a byte.
+        words = tf.bitcast(tf.reshape(marks, [-1, 8]), tf.int64)
+        by_word = tf.raw_ops.PopulationCount(x=words)
+        counts = tf.cast(tf.reduce_sum(tf.reshape(by_word, [-1, _PADDING // 8]), 1), tf.int32)
+        whole_runs = tf.pad(counts, [[0, -self._size % stride // _PADDING]])
+        by_run = tf.reduce_sum(tf.reshape(whole_runs, [-1, stride // _PADDING]), 1)
+        return TouchedCounts(by_run, self._by_table(marks, counts))
+
+    def select(self, first: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
+        """The rows with frozen marks in a range, `[n]` int64."""
+        marks = self._frozen.read_value()[first:end]
+        return tf.reshape(tf.where(marks), [-1]) + first
+
+    def _by_table(self, marks: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
+        """How many marks each table has, `[tables]` int64; `counts` are those of 128 rows each."""
+        first, end = self._layout.bounds(self._part)
+        if first == end:
+            return tf.zeros([len(self.tables)], tf.int64)
+        before = tf.cumsum(tf.cast(counts, tf.int64), exclusive=True)
+        runs = tf.reshape(marks, [-1, _PADDING])
+
+        def before_rows(rows: tf.Tensor) -> tf.Tensor:
+            places = tf.clip_by_value(rows, first, end) - first
+            run = tf.minimum(places // _PADDING, self._size // _PADDING - 1)
+            left = (places - run * _PADDING)[:, tf.newaxis]
+            is_before = tf.range(_PADDING, dtype=tf.int64) < left
+            in_run = tf.where(is_before, tf.gather(runs, run), _UNTOUCHED)
+            return tf.gather(before, run) + tf.reduce_sum(tf.cast(in_run, tf.int64), 1)
+
+        # In every bucket the tables follow each other, and behind the last is padding.
+        buckets = tf.range(*self._layout.buckets(self._part), dtype=tf.int64)
+        starts = tf.map_fn(
+            lambda offset: tf.reduce_sum(before_rows(self._layout.first_rows(offset, buckets))),
+            tf.constant(self._layout.offsets, tf.int64),
+        )
+        ends = tf.reduce_sum(before_rows((buckets + 1) * self._layout.bucket_rows))
+        return tf.concat([starts[1:], [ends]], 0) - starts
+
+    def _none(self) -> tf.Tensor:
+        return tf.zeros([self._size], tf.uint8)
+
+
+def gather(variable: tf.Variable, rows: tf.Tensor) -> tf.Tensor:
+    """Rows of a variable, `[*rows.shape, …]`."""
+    return tf.raw_ops.ResourceGather(resource=variable.handle, indices=rows, dtype=variable.dtype)
+
+
+def scatter(variable: tf.Variable, rows: tf.Tensor, values: Any) -> tf.Operation:
+    """Overwrites rows of a variable in place."""
+    return tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=rows, updates=values)
+
+
+def save_now(prefix: str, names: Sequence[str], specs: Sequence[str], tensors: Tensors) -> None:
+    """Writes tensors where they are, and returns when they are written."""
+    tf.raw_ops.SaveV2(
+        prefix=prefix, tensor_names=names, shape_and_slices=specs, tensors=list(tensors)
+    )
+    # A task answers an operation before it is done; a value that is asked for afterwards waits for
+    # that, and fails if it failed.
+    tf.identity(tf.constant(True)).numpy()
 
 
 def rows_at_once(row_bytes: int, rows: int = 0) -> int:
-    """How many rows of a table one process reads at once.
-
-    Args:
-        row_bytes: What is read for each.
-        rows: How many there are, where each turn costs: then they take 128 turns at most, as long
-            as a turn's take no more than 256 MiB.
-    """
+    """How many rows of a table one process reads at once."""
+    # Where each turn costs, `rows` is how many there are: they take 128 turns at most, as long as a
+    # turn takes no more than 256 MiB.
     each = max(row_bytes, _PLACE_BYTES)
     in_few_turns = min(-(-rows // _MOST_TURNS), _LARGEST_TURN_BYTES // each)
     return max(1, CHUNK_BYTES // each, in_few_turns)
@@ -32,36 +139,23 @@ def rows_at_once(row_bytes: int, rows: int = 0) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class TensorSlice:
-    """A run of rows of a logical tensor, held by a variable of one ps.
-
-    Attributes:
-        name: Name of the logical tensor, equal for all its slices.
-        shape: Shape of the logical tensor.
-        first: First row of the run.
-        count: Rows of the run.
-        device: Device of the ps.
-        variable: What holds the run, `[count, *shape[1:]]`.
-        touched: Of tables, which rows were changed; None where that is not known.
-        lines: So many rows of the tensor are one of the tables', with its slots; else 1.
-    """
+    """A run of rows of a logical tensor, held by a variable of one ps."""
 
     name: str
     shape: tuple[int, ...]
     first: int
     count: int
     device: str
-    variable: tf.Variable
-    touched: TouchedRows | None = None
-    lines: int = 1
+    variable: tf.Variable  # `[count, *shape[1:]]`
+    touched: TouchedRows | None = None  # of tables; None where that is not known
+    lines: int = 1  # rows of the tensor that are one of a table, with its slots
 
     @property
     def row_values(self) -> int:
-        """Values of a row of the table, with its slots."""
         return self.lines * math.prod(self.shape[1:])
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row of the table, with its slots."""
         return self.row_values * int(self.variable.dtype.size)
 
     @property
@@ -71,17 +165,15 @@ class TensorSlice:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of the run."""
         first, end = self.rows
         return (end - first) * self.row_bytes
 
     def chunks(self) -> Iterator[tuple[int, int]]:
-        """First row and number of rows of each chunk in which the run is saved and restored.
-
-        Chunks end where a piece ends and at multiples of as many rows as `CHUNK_BYTES` hold,
-        counted from the logical tensor's first row: so a chunk of a checkpoint made with another
-        number of ps overlaps few of these, and no ps has to read another's whole piece for a part.
-        """
+        """First row and number of rows of each chunk in which the run is saved and restored."""
+        # Chunks end where a piece ends and at multiples of the rows that `CHUNK_BYTES` hold,
+        # counted from the logical tensor's first row: so a chunk of a checkpoint made with another
+        # number of ps overlaps few of these, and no ps has to read another's whole piece for a
+        # part.
         row_bytes = self.variable.dtype.size * math.prod(self.shape[1:])
         stride = max(1, CHUNK_BYTES // max(1, row_bytes))
         first, end = self.first, self.first + self.count
@@ -91,7 +183,6 @@ class TensorSlice:
             first = until
 
     def chunk_bytes(self, count: int) -> int:
-        """Bytes of a chunk of so many rows."""
         return count * int(self.variable.dtype.size) * math.prod(self.shape[1:])
 
     def slice_spec(self, first: int, count: int) -> str:
@@ -101,59 +192,36 @@ class TensorSlice:
         return f"{whole} {first},{count}{rest}"
 
     def value(self, first: int, count: int) -> tf.Tensor:
-        """A chunk's values, which are a part of the variable's memory and no copy of it.
-
-        To be called under the piece's device. Slices of one dimension share memory with the whole.
-        """
-        flat = tf.reshape(self.read(), [-1])
+        """A chunk's values, which share the variable's memory; under its device."""
+        flat = tf.reshape(self.read(), [-1])  # slices of one dimension share memory with the whole
         size = math.prod(self.shape[1:])
         start = first - self.first
         return tf.reshape(flat[start * size : (start + count) * size], [count, *self.shape[1:]])
 
     def read(self) -> tf.Tensor:
-        """The whole run, which is the variable's memory and no copy of it.
-
-        To be called under the piece's device. A variable that was written by rows answers a read
-        with a copy, until it is told not to.
-        """
+        """The whole run, which is the variable's memory and no copy; under its device."""
+        # A variable that was written by rows otherwise answers a read with a copy.
         handle = self.variable.handle
         with tf.control_dependencies([tf.raw_ops.DisableCopyOnRead(resource=handle)]):
             return self.variable.read_value()
 
     def write(self, first: int, value: tf.Tensor) -> tf.Operation:
-        """Overwrites the rows of a chunk in place; to be called under the piece's device."""
+        """Overwrites the rows of a chunk in place; under its device."""
         start = first - self.first
-        return tf.raw_ops.ResourceScatterUpdate(
-            resource=self.variable.handle,
-            indices=tf.range(start, start + value.shape[0], dtype=tf.int64),
-            updates=value,
-        )
+        rows = tf.range(start, start + value.shape[0], dtype=tf.int64)
+        return scatter(self.variable, rows, value)
 
     def write_rows(self, rows: tf.Tensor, values: tf.Tensor) -> None:
-        """Overwrites rows of the table, and marks them where marks are kept.
-
-        To be called under the piece's device.
-
-        Args:
-            rows: Counted from the first of the run, `[n]` int64.
-            values: Theirs, with their slots, `[n, row_values]`.
-        """
+        """Overwrites rows of the table `[n]` with slots, and marks them; under its device."""
         lines = rows[:, tf.newaxis] * self.lines + tf.range(self.lines, dtype=tf.int64)
-        tf.raw_ops.ResourceScatterUpdate(
-            resource=self.variable.handle,
-            indices=tf.reshape(lines, [-1]),
-            updates=tf.reshape(values, [-1, *self.shape[1:]]),
-        )
+        values = tf.reshape(values, [-1, *self.shape[1:]])
+        scatter(self.variable, tf.reshape(lines, [-1]), values)
         if self.touched:
             self.touched.mark(rows)
 
 
 class PartitionedVariable:
-    """A tensor cut along its first dimension, one run of rows per ps; slots of its shape beside.
-
-    Attributes:
-        parts: The variables, one per ps.
-    """
+    """A tensor cut along its first dimension, one run of rows per ps, with slots of its shape."""
 
     def __init__(
         self,
@@ -162,20 +230,11 @@ class PartitionedVariable:
         bounds: Callable[[int], tuple[int, int]],
         devices: Sequence[str],
         create: Callable[[int], tf.Variable],
-        slots: Mapping[str, Slot],
+        slots: Mapping[str, Slot] | None = None,
     ):
-        """Creates every part on its ps.
-
-        Args:
-            name: Name of the tensor in checkpoints.
-            shape: Shape of the tensor.
-            bounds: For a part, its first row and the one after its last.
-            devices: One per ps.
-            create: Makes the variable of a part; called under the device of its ps.
-            slots: The slots, by name.
-        """
         self.parts: list[tf.Variable] = []
         self._name, self._shape, self._bounds, self._devices = name, shape, bounds, devices
+        slots = slots or {}
         self._slot_names = list(slots)
         self._slots: list[list[tf.Variable]] = []
         for part, device in enumerate(devices):
@@ -189,15 +248,12 @@ class PartitionedVariable:
                 self._slots.append([tf.Variable(start, trainable=False) for start in starts])
 
     def variables(self, part: int) -> list[tf.Variable]:
-        """One part's values and each of its slots."""
         return [self.parts[part], *self._slots[part]]
 
     def update(self, part: int, gradient: tf.Tensor, step: tf.Tensor) -> Update:
-        """A change of one part."""
         return Update(self.parts[part], self._slots[part], gradient, step)
 
     def slices(self) -> list[TensorSlice]:
-        """What a checkpoint holds of the tensor and its slots."""
         names = [self._name, *(f"{self._name}/{slot}" for slot in self._slot_names)]
         slices = []
         for part, device in enumerate(self._devices):

@@ -8,17 +8,14 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.optimizers.missed_updates import MissedUpdates
-from tfps.optimizers.update_rule import UpdateRule
-from tfps.store.asked_ids import AskedIds
+from tfps.optimizers.update_rule import RowUpdate, Tensors, UpdateRule
 from tfps.store.current_rows import CurrentRows
+from tfps.store.group_layout import AskedIds, RowLayout
 from tfps.store.layout import Group
-from tfps.store.learning_rates import LearningRates, rules_by_part
-from tfps.store.messages import PulledRows, ReadRows, SentRows, SentSteps
+from tfps.store.messages import EXACT, PulledRows, ReadRows, SentRows, SentSteps, Wire, sum_rows
 from tfps.store.mutex import Change, Mutex
 from tfps.store.partitioned_variable import TensorSlice
-from tfps.store.row_gradients import sum_rows
-from tfps.store.row_layout import RowLayout
-from tfps.store.wire import EXACT, Wire
+from tfps.store.run_state import LearningRates, rules_by_part
 
 
 class RowGroup(abc.ABC):
@@ -27,13 +24,6 @@ class RowGroup(abc.ABC):
     A ps applies one push to a group at a time, under a mutex that it holds while it reads, changes
     and writes the rows: no update is lost or half-applied. A pull takes no lock; a row that is
     being written may reach it with some values old and some new.
-
-    Attributes:
-        layout: Where the rows lie.
-        row: What each of them is on its ps.
-        rule: How they are updated.
-        gradients: What a push has of each row.
-        catches_up: Whether rows make up for the updates that they were no part of.
     """
 
     layout: RowLayout
@@ -42,54 +32,33 @@ class RowGroup(abc.ABC):
         self,
         group: Group,
         devices: Sequence[str],
-        steps: Callable[[int], tf.Tensor],
+        seed: int,
+        steps: Callable[[int], tf.Tensor],  # given the index of a ps, its number of updates so far
         wire: Wire = EXACT,
-        rates: LearningRates | None = None,
+        rates: LearningRates | None = None,  # None where they are the rule's own
     ):
-        """Creates every part on its ps, without initial values.
-
-        Args:
-            group: The tables.
-            devices: One per ps.
-            steps: Given the index of a ps, the number of updates of it so far, scalar int64.
-            wire: How values travel.
-            rates: The learning rates, None where they are the rule's own.
-        """
-        self.rule = rule = group.rule
-        self.gradients = group.gradients
-        self.catches_up = group.catches_up
-        self._devices = devices
-        self._group, self.row = group, group.row
-        self._decays = group.decays
-        self._wire = wire
-        self._rules = rules_by_part(rule, rates, len(devices))
+        self.layout, self.rule, self.row = group.layout, group.rule, group.row
+        self.gradients, self.catches_up = group.gradients, group.catches_up
+        self._group, self._devices, self._steps, self._wire = group, devices, steps, wire
+        self._rules = rules_by_part(group.rule, rates, len(devices))
         self._rows = CurrentRows(group, devices, steps, self._rules)
         self._mutexes = [Mutex(group.layout.name, device) for device in devices]
         self._apply, self._merge = self._guarded(self._applied), self._guarded(self._merged)
+        self._create(seed)
+
+    @abc.abstractmethod
+    def _create(self, seed: int) -> None:
+        """Makes what only this kind of group has on its ps, and initial values."""
 
     @abc.abstractmethod
     def find(self, asked: AskedIds) -> PulledRows:
-        """What each ps is to be asked for, each distinct row once; it takes no ps to know.
-
-        Args:
-            asked: What is asked for.
-
-        Returns:
-            As `pull`, but with no values in `rows`.
-        """
+        """What each ps is asked for, each distinct row once; it takes no ps to know."""
 
     @abc.abstractmethod
     def read_part(
         self, part: int, owned: tf.Tensor, with_slots: bool = False, is_training: bool = True
     ) -> ReadRows:
-        """Reads the rows of a part that it is asked for, under the device of its ps.
-
-        Args:
-            part: Index of the ps.
-            owned: What `find` has for it.
-            with_slots: Whether each row has its slots behind it.
-            is_training: Whether what is asked for is to be trained.
-        """
+        """Reads the rows of a part that it is asked for, under the device of its ps."""
 
     @abc.abstractmethod
     def tables_of(self, pulled: PulledRows) -> tf.Tensor:
@@ -97,54 +66,32 @@ class RowGroup(abc.ABC):
 
     @abc.abstractmethod
     def tables_in_part(self, part: int, numbers: tf.Tensor) -> tf.Tensor:
-        """The index in the group of the table of rows of a part, under the device of its ps.
-
-        Args:
-            part: Index of the ps.
-            numbers: Of its rows, or their places, `[u]`, as `send` gave them.
-
-        Returns:
-            `[u]` int32; -1 for a row that its key has lost since it was pulled.
-        """
+        """The table of rows of a part that `send` gave, `[u]` int32; -1 for a lost row."""
 
     @abc.abstractmethod
     def sample_rows(self, table: int, most: int) -> np.ndarray:
-        """Some rows of a table, evenly spread, `[n, dim]` float32, on the chief.
-
-        Args:
-            table: Index of the table.
-            most: How many at most.
-        """
+        """At most `most` rows of a table, evenly spread, `[n, dim]` float32, on the chief."""
 
     @abc.abstractmethod
-    def slices(self) -> list[TensorSlice]:
-        """What a checkpoint holds of the group in slices of one size."""
+    def slices(self) -> list[TensorSlice]: ...
 
     def pull(
         self,
         asked: AskedIds,
-        after: Sequence[tf.Tensor] = (),
+        after: Tensors = (),
         with_slots: bool = False,
         is_training: bool = True,
     ) -> PulledRows:
-        """Fetches the rows that are asked for, each distinct row once.
-
-        Args:
-            asked: What is asked for.
-            after: What each ps waits for before it reads.
-            with_slots: Whether each row has its slots behind it, `[u, size]` of `StoredRow`.
-            is_training: Whether what is asked for is to be trained.
-        """
         return self.pull_found(self.find(asked), after, with_slots, is_training)
 
     def pull_found(
         self,
         found: PulledRows,
-        after: Sequence[tf.Tensor] = (),
+        after: Tensors = (),
         with_slots: bool = False,
         is_training: bool = True,
     ) -> PulledRows:
-        """Fetches the rows of which `find` has said what to ask for; see `pull`."""
+        """Fetches the rows that `find` found; see `pull`."""
         parts = []
         for part, owned in enumerate(found.owned):
             with tf.device(self._devices[part]), tf.control_dependencies(after):
@@ -158,23 +105,11 @@ class RowGroup(abc.ABC):
         return found._replace(rows=rows, owned=[part.owned for part in parts])
 
     def sum_by_row(self, pulled: PulledRows, gradient: tf.Tensor) -> tf.Tensor:
-        """The gradient of each distinct row `[u, width]`, from that of every id asked for.
-
-        Args:
-            pulled: What `pull` returned.
-            gradient: One row per id asked for, `[n, width]`.
-        """
+        """The gradient of each distinct row `[u, width]`, from that of every id asked for."""
         return sum_rows(gradient, pulled.inverse, tf.size(pulled.ids))
 
     def send(self, pulled: PulledRows, gradient: tf.Tensor) -> list[SentRows]:
-        """The gradient of what was pulled as it travels, for each ps.
-
-        Of a rule that changes nothing no row is sent.
-
-        Args:
-            pulled: What `pull` returned.
-            gradient: One row per distinct row, `[u, width]`.
-        """
+        """The gradient `[u, width]` of what was pulled as it travels, for each ps."""
         if self.rule.changes_nothing:
             nothing = self._wire.send(gradient[:0])
             nobody = tf.zeros([0], self.layout.id_dtype)
@@ -189,46 +124,23 @@ class RowGroup(abc.ABC):
     def apply(
         self, part: int, sent: SentRows, step: tf.Tensor, scale: tf.Tensor | None = None
     ) -> list[tf.Tensor]:
-        """Applies the gradient of distinct rows of a part; under the device of its ps.
-
-        Args:
-            part: Index of the ps.
-            sent: What `send` gave for it, or any gradient of distinct rows of that part, arrived
-                on that ps.
-            step: Number of updates before this one, scalar int64 on that ps.
-            scale: Of the learning rate, scalar float32; None for 1.
-
-        Returns:
-            What is there once it is written.
-        """
+        """Applies the gradient of distinct rows of a part; under the device of its ps."""
         gradient = tf.cast(sent.gradient, tf.float32)
         return [self._apply[part](sent.rows, gradient, step, scale)]
 
     def caught_up(self, lines: tf.Tensor, missed: MissedUpdates) -> tf.Tensor:
-        """What missed updates make of rows with their slots `[u, size]`, on a worker."""
+        """Rows with their slots `[u, size]` after missed updates, on a worker."""
         return self._group.caught_up(self._rules[0], lines, missed)
 
     def stepped(self, lines: tf.Tensor, gradient: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
-        """What a step makes of distinct rows with their slots `[u, size]`, on a worker.
-
-        Args:
-            lines: The rows.
-            gradient: `[u, width]`.
-            step: Number of updates before this one, scalar int64.
-        """
+        """Distinct rows with their slots `[u, size]` after a step, on a worker."""
         values, *slots = self.row.split(lines)
         return self.row.join(self._stepped(self._rules[0], values, slots, gradient, step))
 
     def send_increments(
         self, pulled: PulledRows, after: tf.Tensor, updates: tf.Tensor
     ) -> list[SentSteps]:
-        """What steps on a worker add to rows and their slots as it travels, for each ps.
-
-        Args:
-            pulled: What `pull` returned, with slots.
-            after: What the steps have made of it, `[u, size]`.
-            updates: How many steps changed each row, `[u]` int32.
-        """
+        """What steps on a worker add to rows and slots as it travels, for each ps."""
         before, now = (self.row.split(lines) for lines in (pulled.rows, after))
         counts = tf.cast(updates, tf.float32)[:, tf.newaxis]
         added = self.send(pulled, self.row.join(self.rule.increments(before, now, counts)))
@@ -242,17 +154,7 @@ class RowGroup(abc.ABC):
     def merge(
         self, part: int, sent: SentSteps, step: tf.Tensor, steps: int | tf.Tensor
     ) -> list[tf.Tensor]:
-        """Makes a worker's steps from what rows of a part have become; under its ps's device.
-
-        Args:
-            part: Index of the ps.
-            sent: What `send_increments` gave for it, arrived on that ps.
-            step: Number of updates before these, scalar int64 on that ps.
-            steps: How many steps the worker made.
-
-        Returns:
-            What is there once it is written.
-        """
+        """Adds a worker's increments to rows of a part; under the device of its ps."""
         counts = tf.cast(steps, tf.float32)
         for updates in sent.updates:
             counts = tf.cast(updates, tf.float32)[:, tf.newaxis]
@@ -260,11 +162,6 @@ class RowGroup(abc.ABC):
         return [self._merge[part](sent.rows, increment, counts, step, step + steps)]
 
     def _guarded(self, change: Change) -> list[tf.types.experimental.PolymorphicFunction]:
-        """For each ps, a function of a change of its part, of which it makes one at a time.
-
-        Args:
-            change: Given the index of the ps, and what it needs; as `Mutex.guard` wants it.
-        """
         return [
             mutex.guard(functools.partial(change, part)) for part, mutex in enumerate(self._mutexes)
         ]
@@ -277,7 +174,6 @@ class RowGroup(abc.ABC):
         step: tf.Tensor,
         scale: tf.Tensor | None,
     ) -> tuple[tf.Tensor, list[tf.Operation]]:
-        """What the mutex guards of `apply`."""
         rule = self._rules[part].scaled(scale)
         numbers, pick, noted = self._found(part, numbers, step)
         gradient = pick(gradient)
@@ -294,15 +190,15 @@ class RowGroup(abc.ABC):
         self,
         rule: UpdateRule,
         values: tf.Tensor,
-        slots: Sequence[tf.Tensor],
+        slots: Tensors,
         gradient: tf.Tensor,
         step: tf.Tensor,
     ) -> list[tf.Tensor]:
-        if self._decays:
+        if self._group.decays:
             values -= rule.decay(step) * values
         squares = self.gradients.squares_for_rule(gradient)
-        changed = rule.sparse(values, slots, self.gradients.gradient(gradient), step, squares)
-        return self._constrained(changed)
+        update = RowUpdate(values, slots, self.gradients.gradient(gradient), step, squares)
+        return self._constrained(rule.sparse(update))
 
     def _merged(
         self,
@@ -313,7 +209,6 @@ class RowGroup(abc.ABC):
         step: tf.Tensor,
         updates: tf.Tensor,
     ) -> tuple[tf.Tensor, list[tf.Operation]]:
-        """What the mutex guards of `merge`; `updates` are those that there have been then."""
         numbers, pick, noted = self._found(part, numbers, updates - 1)
         counts = pick(counts) if counts.shape.rank else counts
         increments = self.row.split(pick(increment))
@@ -326,27 +221,16 @@ class RowGroup(abc.ABC):
         )
         return tf.constant(True), [*noted, *self._marked(part, numbers, writes)]
 
-    def _constrained(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Rows and slots after an update, the rows as their constraint leaves them."""
+    def _constrained(self, values: Tensors) -> list[tf.Tensor]:
         rows, *slots = values
         return [self._group.constrained(rows), *slots]
 
     def _found(
         self, part: int, numbers: tf.Tensor, step: tf.Tensor
     ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor], list[tf.Operation]]:
-        """Which rows a push changes; while the mutex is held.
-
-        Args:
-            part: Index of the ps.
-            numbers: As they were pulled, `[u]`.
-            step: Number of the last of its updates, scalar int64.
-
-        Returns:
-            Numbers of rows `[k]`; what picks theirs of something that each of `[u]` has; and what
-            notes it.
-        """
+        """Numbers of the rows that a push changes; what picks theirs; what records it."""
         return numbers, lambda values: values, []
 
     def _marked(self, part: int, rows: tf.Tensor, writes: list[tf.Operation]) -> list[tf.Operation]:
-        """Notes after the writes that rows were changed; returns what is done then."""
+        """Records after the writes that rows were changed."""
         return writes

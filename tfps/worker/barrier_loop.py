@@ -9,9 +9,16 @@ from tfps.barrier.barrier import Barrier
 from tfps.barrier.messages import ATTEMPT, ROUND, TAKEN, Answer
 from tfps.leases.progress import Attempt
 from tfps.profiling import scopes
-from tfps.worker.lease_batches import LeaseBatches
-from tfps.worker.loop import UNROLL, Outcome, iterate, note_failure, trained_batch
-from tfps.worker.prefetch import restored, tensors_of
+from tfps.worker.loop import (
+    UNROLL,
+    LeaseBatches,
+    Outcome,
+    iterate,
+    note_failure,
+    restored,
+    tensors_of,
+    trained_batch,
+)
 from tfps.worker.step import FoundBatch, Step
 
 # Step, token, first batch whose loss was not finite or -1, the batches held.
@@ -41,11 +48,8 @@ class BarrierLoop:
         """Makes the loop of all leases.
 
         Args:
-            step: Computes a batch's gradients.
-            barrier: Takes gradients, and says when to go on.
             may_repeat: Whether a batch is held until its contribution is taken.
             pipeline_depth: Batches for which parameters are pulled ahead; 0 where one may repeat.
-            unroll: Steps in one iteration of the loop.
         """
         self._step = step
         self._barrier = barrier
@@ -54,7 +58,6 @@ class BarrierLoop:
         self._unroll = unroll
 
     def train(self, batches: LeaseBatches, worker: tf.Tensor) -> Outcome:
-        """See `Loop`."""
         token, steps = self._barrier.begin(batches.place, worker)
         attempt = token[ATTEMPT]
 

@@ -12,11 +12,10 @@ from tfps.data.feature import Feature
 from tfps.data.record_source import PackedSource, SourceTensors, without_rewrites
 from tfps.data.schema import Schema
 from tfps.experiment.experiment import Experiment
-from tfps.leases.epoch_order import EpochOrder
+from tfps.leases.lease import EpochOrder
 from tfps.leases.progress import LeaseProgress
-from tfps.store.lookups import norms_by_table
-from tfps.worker.lease_batches import LeaseBatches
-from tfps.worker.loop import ExchangeTimes, Loop, Outcome
+from tfps.store.exchange import norms_by_table
+from tfps.worker.loop import ExchangeTimes, LeaseBatches, Loop, Outcome
 from tfps.worker.step import Step, batch_records
 
 State = tuple[Any, ...]
@@ -26,16 +25,11 @@ class LeaseResult(NamedTuple):
     """What a closure returns that has trained a lease.
 
     Attributes:
-        attempts: How often the lease was begun.
         steps: The batches of the lease that are trained, over all attempts; -1 where another
             attempt holds the lease by now, or none.
         bad: The records of these batches that were left out because they are bad.
-        loss_sum: Sum over the records trained of the loss of their batch.
         bad_step: The first batch of the shard, from 0, whose loss was not finite, or -1.
-        worker: Index of the worker.
         began: When the closure began, in seconds since 1970 on the worker's clock.
-        seconds: How long the closure ran.
-        times: What the closure's exchanges took, where they are timed.
     """
 
     attempts: int
@@ -56,7 +50,6 @@ class LeaseResult(NamedTuple):
 
         Args:
             progress: [attempts, steps, bad, loss_sum] float64.
-            outcome: What came of the attempt.
             worker: As the attribute, scalar int64.
             began: As the attribute, scalar float64.
         """
@@ -95,7 +88,6 @@ class Closures:
         gradients: (source, lease as of `train`) -> (gradients, norms). What the first batch of a
             lease gives, of which nothing is pushed: the gradients of the dense parameters in the
             model's order, and by table the norms of those of the rows that it asks for, `[n]`.
-        schema: Features and labels of a record.
     """
 
     def __init__(
@@ -112,12 +104,6 @@ class Closures:
         """Makes the closures of an experiment, which are traced when they are called first.
 
         Args:
-            experiment: The experiment.
-            step: Evaluates one batch.
-            loop: Trains a lease, as the experiment's mode has it.
-            progress: Where a lease's progress is kept.
-            worker_index: Called in a closure, gives the index of the worker that runs it.
-            locate: Gives the path from which a worker reads a shard.
             kept: What an evaluation gives back of each record beside what is measured; features of
                 the task, of fixed shapes.
             has_labels: Whether records have the task's labels. Without, there is nothing to train,

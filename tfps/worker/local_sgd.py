@@ -9,10 +9,16 @@ from tfps.leases.progress import LeaseProgress
 from tfps.model.stateless_model import Features, Labels, Lookup
 from tfps.profiling import scopes
 from tfps.store.parameter_store import ParameterStore
-from tfps.worker.lease_batches import LeaseBatches
 from tfps.worker.local_copy import CopiedRows, LocalCopy, find_rows
-from tfps.worker.loop import Outcome, iterate, note_failure
-from tfps.worker.prefetch import ReadBatch, restored, tensors_of
+from tfps.worker.loop import (
+    LeaseBatches,
+    Outcome,
+    ReadBatch,
+    iterate,
+    note_failure,
+    restored,
+    tensors_of,
+)
 from tfps.worker.step import Batch, Step
 
 # Number of the batch, first batch whose loss was not finite or -1, whether the lease is held, what
@@ -21,13 +27,7 @@ State = tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor, list[tf.Tensor]]
 
 
 class _Held(NamedTuple):
-    """The batches between a pull and its push, with what they ask of the parameters.
-
-    Attributes:
-        records: Features and labels of each batch.
-        lookups: What each asks of the tables.
-        rows: Where the rows are that they ask for together, by group.
-    """
+    """The batches between a pull and its push, with what they ask of the parameters."""
 
     records: list[tuple[Features, Labels]]
     lookups: list[list[Lookup]]
@@ -53,11 +53,6 @@ class LocalSgdLoop:
         """Makes the loop of all leases.
 
         Args:
-            step: Computes a batch's gradients.
-            store: Where the parameters are.
-            progress: Where each lease's progress is kept.
-            workers: How many do the same.
-            steps: Between a pull and its push.
             is_timed: Whether it is measured what exchanges take, which takes messages itself.
         """
         self._step = step
@@ -68,7 +63,6 @@ class LocalSgdLoop:
         self._is_timed = is_timed
 
     def train(self, batches: LeaseBatches, worker: tf.Tensor) -> Outcome:
-        """See `Loop`; the last batches, fewer than lie between pushes, are pushed one by one."""
         attempt = self._progress.begin(batches.place, worker)
         begin = batches.begin_of(attempt)
         read = batches.reader(begin, self._steps)

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfps.experiment.task import Task
-from tfps.model import draws
-from tfps.model.predictions import predict_by_name
+from tfps.model import variables
+from tfps.model.inputs import predict_by_name
 from tfps.model.stateless_model import Features, Labels, Lookup, StatelessModel
 from tfps.profiling import scopes
 from tfps.store.messages import Gradients, Note, Pulled, PulledRows
@@ -21,7 +21,6 @@ class Batch(NamedTuple):
     Attributes:
         features: By name, `[batch, *shape]`.
         labels: By name, `[batch, *shape]`.
-        pulled: What was pulled for them.
     """
 
     features: Features
@@ -44,7 +43,6 @@ class FoundBatch(NamedTuple):
     Attributes:
         features: By name, `[batch, *shape]`.
         labels: By name, `[batch, *shape]`.
-        lookups: What they ask of the tables.
         rows: Where the rows are that they ask for, by group; without their values.
     """
 
@@ -59,13 +57,7 @@ Computed = tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor], list[tf.Tensor]]
 
 
 class Step:
-    """A batch against the parameter store, traced into the closure that trains or predicts.
-
-    Attributes:
-        store: The parameters.
-        prediction_names: Names of the task's predictions.
-        layer_metrics: The metrics that the model's own code updates.
-    """
+    """A batch against the parameter store, traced into the closure that trains or predicts."""
 
     def __init__(
         self,
@@ -78,9 +70,6 @@ class Step:
         """Prepares the steps of a task.
 
         Args:
-            task: The task.
-            model: Its model.
-            store: The parameters.
             jit_compile: Whether XLA compiles what happens between pull and push.
             devices: The worker's devices over which a training batch is split, say its GPUs; an
                 empty name leaves the choice to TensorFlow.
@@ -102,7 +91,6 @@ class Step:
         Args:
             features: By name, `[batch, *shape]`.
             labels: By name, `[batch, *shape]`.
-            after: What each ps waits for before it reads.
         """
         with tf.name_scope(scopes.PULL):
             pulled = self.store.pull(self.lookups(features, labels), after)
@@ -120,12 +108,7 @@ class Step:
             return FoundBatch(features, labels, lookups, self.store.finder.find(lookups))
 
     def pull_found(self, found: FoundBatch, after: Sequence[tf.Tensor] = ()) -> Batch:
-        """Fetches what a batch needs to be trained, where it is known what that is.
-
-        Args:
-            found: What `find` returned.
-            after: What each ps waits for before it reads.
-        """
+        """Fetches what a batch needs to be trained, where it is known what that is."""
         features, labels, lookups, rows = found
         with tf.name_scope(scopes.PULL):
             return Batch(features, labels, self.store.pull(lookups, after, rows))
@@ -152,9 +135,7 @@ class Step:
         """Computes a batch's gradients, on all devices, and pushes them once.
 
         Args:
-            batch: What `pull` returned.
             seed: `[2]` int64, from which random layers draw.
-            note_of: Given the loss, gives what travels with the push to the first ps.
 
         Returns:
             The loss (scalar float32, the model's own losses included).
@@ -168,11 +149,7 @@ class Step:
         """Computes a batch's gradients, on all devices.
 
         Args:
-            batch: What `pull` returned.
             seed: `[2]` int64, from which random layers draw.
-
-        Returns:
-            The loss, as `train` does, and the gradients.
         """
         with tf.name_scope(scopes.COMPUTE):
             return self._gradients(batch, seed)
@@ -185,7 +162,7 @@ class Step:
         results = []
         for index, (device, piece) in enumerate(zip(self._devices, pieces, strict=True)):
             rows_of_piece = rows[index * each : (index + 1) * each]
-            draw = draws.on_device(seed, index)
+            draw = variables.on_device(seed, index)
             with tf.device(device or None):
                 results.append(
                     self._compute(

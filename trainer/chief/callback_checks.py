@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from tfps.errors import UserError, reason_of
-from tfps.evaluation.best import known_direction
+from tfps.evaluation.history import known_direction
 from tfps.experiment.experiment import Experiment
 
 _PER_BATCH = tuple(
@@ -36,12 +36,7 @@ def make_callbacks(
     Where Keras would ask the model's metrics whether a higher value is better, a callback is told.
 
     Args:
-        experiment: The experiment.
         metrics: Names of what is evaluated; none where nothing is.
-        has_schedule: Whether the learning rate is a schedule.
-
-    Raises:
-        UserError: If there is one that it cannot call.
     """
     if experiment.callbacks is None:
         return []
@@ -120,14 +115,12 @@ def _set_mode(callback: Any, metrics: Sequence[str], is_complete: bool) -> None:
     """Lets a callback that monitors a value know whether a higher one is better.
 
     Args:
-        callback: One that has `monitor` and `mode`.
-        metrics: Names of what is evaluated.
         is_complete: Whether the logs have nothing that tfps does not know of.
     """
     monitored, logs = callback.monitor, ["loss", *(f"val_{name}" for name in metrics)]
     where = f"{describe(callback)}(monitor={monitored!r})"
     if monitored not in logs and is_complete:
-        more = "" if metrics else "; name evaluation shards with --eval_data"
+        more = "" if metrics else "; name evaluation shards with --data.eval"
         raise UserError(f"{where}: the logs of an epoch have {', '.join(logs)}{more}")
     if callback.mode != "auto" or monitored in ("loss", "val_loss"):
         return

@@ -5,19 +5,91 @@ import math
 import os
 import traceback
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import keras
 
-from tfps.checkpoint.training_losses import TrainedEpoch
+from tfps.checkpoint.checkpoint import TrainedEpoch
 from tfps.cluster.ps_calls import PsCalls
 from tfps.errors import UserError, reason_of
 from tfps.store.parameter_store import ParameterStore
 from trainer.chief.callback_checks import describe
-from trainer.chief.callback_model import CallbackModel, CallbackOptimizer
 from trainer.chief.run_inputs import RunInputs
 
+_SETTABLE = ("stop_training", "history")
+_GIVEN = (
+    "model.optimizer.learning_rate, model.optimizer.iterations and model.stop_training; the "
+    "parameters lie on the ps, and their checkpoints in JOB_DIR"
+)
 _log = logging.getLogger(__name__)
+
+
+class MissingAttributeError(UserError, AttributeError):
+    """An attribute that the chief cannot give; to `hasattr` it is not there."""
+
+
+class CallbackOptimizer:
+    """The optimizer of the dense parameters, and of tables with an equal one."""
+
+    def __init__(self, learning_rate: float | keras.optimizers.schedules.LearningRateSchedule):
+        self.iterations = 0
+        self._learning_rate: Any = learning_rate
+        if isinstance(learning_rate, (int, float)):
+            self._learning_rate = keras.Variable(
+                learning_rate, trainable=False, dtype="float32", name="learning_rate"
+            )
+
+    @property
+    def is_settable(self) -> bool:
+        """Whether the learning rate is a number, and no schedule."""
+        return isinstance(self._learning_rate, keras.Variable)
+
+    @property
+    def learning_rate(self) -> Any:
+        """A Keras variable, as an optimizer of Keras's has it; of a schedule its value now."""
+        return self._learning_rate if self.is_settable else self._learning_rate(self.iterations)
+
+    @learning_rate.setter
+    def learning_rate(self, value: Any) -> None:
+        if not self.is_settable:
+            raise UserError(
+                "the optimizer's learning rate is a schedule, and cannot be set; give the "
+                "optimizer a number"
+            )
+        if isinstance(value, keras.optimizers.schedules.LearningRateSchedule) or callable(value):
+            raise UserError(f"model.optimizer.learning_rate is set to {value!r}; set a number")
+        self._learning_rate.assign(value)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        _refuse(f"model.optimizer.{name}")
+
+
+class CallbackModel:
+    """What stands for the model, whose parameters no single process holds.
+
+    Attributes:
+        stop_training: Whether a callback asks for the end of the training.
+        history: What `keras.callbacks.History` leaves here, None before.
+    """
+
+    optimizer: CallbackOptimizer
+    stop_training: bool
+    history: Any
+
+    def __init__(self, optimizer: CallbackOptimizer):
+        vars(self).update(optimizer=optimizer, stop_training=False, history=None)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        _refuse(f"model.{name}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in _SETTABLE:
+            _refuse(f"model.{name}")
+        vars(self)[name] = value
+
+
+def _refuse(what: str) -> NoReturn:
+    raise MissingAttributeError(f"{what}: callbacks run in the chief, which has only {_GIVEN}")
 
 
 class Callbacks:
@@ -40,7 +112,6 @@ class Callbacks:
 
         Args:
             callbacks: The callbacks, none of which has heard anything; none for a run without.
-            learning_rate: That of the optimizer of the dense parameters.
             params: What they find as `self.params`.
         """
         self.reason_to_stop: str | None = None
@@ -53,11 +124,7 @@ class Callbacks:
 
     @classmethod
     def of(cls, inputs: RunInputs) -> Self:
-        """The callbacks of a run.
-
-        Raises:
-            UserError: If they cannot be made.
-        """
+        """The callbacks of a run."""
         size = inputs.experiment.train.batch_size
         steps = {
             sum(-(-shard.records // size) for shard in data.shards) for data in inputs.data.datasets
@@ -79,16 +146,7 @@ class Callbacks:
         return float(keras.ops.convert_to_numpy(optimizer.learning_rate))
 
     def push_learning_rate(self, store: ParameterStore, ps_calls: PsCalls) -> None:
-        """Gives the ps the learning rate, while no worker is changing the parameters.
-
-        Args:
-            store: The parameters.
-            ps_calls: How the ps are called.
-
-        Raises:
-            LostPsError: If a ps is lost.
-            RunError: If it takes too long.
-        """
+        """Gives the ps the learning rate, while no worker is changing the parameters."""
         if (rates := store.learning_rates) is None:
             return
         rate = self.learning_rate
@@ -104,10 +162,6 @@ class Callbacks:
         Args:
             trained: The epochs of which the losses are known, each with its evaluation's metrics,
                 None where it has none.
-            epochs: How many are trained.
-
-        Raises:
-            UserError: If one of them fails.
         """
         if self._callbacks and epochs:
             _log.info("callbacks hear of %d epochs that are trained already", len(trained))
@@ -128,32 +182,17 @@ class Callbacks:
 
         Args:
             number: The epoch, from 0.
-
-        Raises:
-            UserError: If one of them fails.
         """
         if number > self._epoch:
             self._epoch = number
             self._call("on_epoch_begin", number, {})
 
     def begin_evaluation(self) -> None:
-        """Tells them that an evaluation begins.
-
-        Raises:
-            UserError: If one of them fails.
-        """
+        """Tells them that an evaluation begins."""
         self._call("on_test_begin", {})
 
     def end_epoch(self, epoch: TrainedEpoch, metrics: Mapping[str, float] | None) -> None:
-        """Tells them that an evaluation has ended, if there was one, and the epoch with it.
-
-        Args:
-            epoch: The epoch.
-            metrics: What was evaluated, by name.
-
-        Raises:
-            UserError: If one of them fails.
-        """
+        """Tells them that an evaluation has ended, if there was one, and the epoch with it."""
         self._model.optimizer.iterations = epoch.steps
         self._logs = {"loss": epoch.loss}
         if metrics is not None:
@@ -162,11 +201,7 @@ class Callbacks:
         self._call("on_epoch_end", epoch.number, self._logs)
 
     def end(self) -> None:
-        """Tells them that the training has ended.
-
-        Raises:
-            UserError: If one of them fails.
-        """
+        """Tells them that the training has ended."""
         self._call("on_train_end", self._logs)
 
     def _call(self, hook: str, *arguments: Any) -> None:

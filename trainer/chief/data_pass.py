@@ -2,37 +2,184 @@
 
 import dataclasses
 import itertools
+import json
 import logging
-import math
+import os
 import posixpath
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from tfps.checkpoint.checkpoint import Checkpoint
-from tfps.checkpoint.failures import DamagedCheckpointError
+import numpy as np
+
+from tfps.checkpoint.checkpoint import Checkpoint, DamagedCheckpointError
 from tfps.checkpoint.restore import read_whole, refuse_misfit
 from tfps.cluster.ps_calls import PsCalls
 from tfps.coordinator.executor import Executor
 from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
-from tfps.data.pieces import Piece, pieces_of
+from tfps.data.record_source import Piece, pieces_of
 from tfps.errors import UserError
-from tfps.evaluation.results import EvaluatedPiece
+from tfps.evaluation.metrics import EvaluatedPiece
 from tfps.experiment.experiment import NO_EXPORT, Experiment
-from tfps.experiment.mode import Mode
+from tfps.storage import files
+from tfps.storage.paths import canonical
 from tfps.store.parameter_store import ParameterStore
 from trainer.chief.engine import Engine, measure, piece_records
-from trainer.chief.inputs import DataUse
-from trainer.chief.predicted_bytes import predicted_bytes
-from trainer.chief.prediction_parts import PartsOf, PredictionParts
-from trainer.chief.run_inputs import RunInputs
+from trainer.chief.run_inputs import DataUse, RunInputs, first_values
 from trainer.chief.state import ChiefState
-from trainer.console.progress_display import ProgressDisplay
+from trainer.console.terminal import ProgressDisplay
+from trainer.datasets.predictions_file import PredictionsFile
 
+MANIFEST = "manifest.json"
+_JOB = "job.json"  # what the parts are of, there before the first of them
+_FORMAT = 1
+_ASKED_AT_ONCE = 16  # parts that an earlier process wrote, for their sizes
 PREDICTIONS = "predictions"  # in the job_dir
 _LINE_SECONDS = 10.0
 _log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class PartsOf:
+    """What predictions are of: parts of another job are not taken for its own."""
+
+    checkpoint: tuple[str, float]
+    data: dict[str, Any]
+    keep: tuple[str, ...]
+    form: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON-ready data."""
+        return {"format": _FORMAT, **dataclasses.asdict(self), "checkpoint": list(self.checkpoint)}
+
+
+class PredictionParts:
+    """A directory with a file of predictions for each shard of a dataset, in its order.
+
+    A part has its name once it is whole: whoever begins again goes on with those that are missing.
+    """
+
+    def __init__(self, directory: str, of: PartsOf, data: Manifest, labels: Sequence[str]):
+        self._directory = directory
+        self._of = of
+        self._data = data
+        self._labels = labels
+        self._file: PredictionsFile | None = None
+        self._bytes: dict[int, int] = {}  # of the parts that this process has written, by shard
+        self._begin()
+
+    def missing(self) -> list[int]:
+        """Positions of the shards whose parts are not there."""
+        found = set(files.names(self._directory))
+        shards = enumerate(self._data.shards)
+        return [k for k, shard in shards if shard.records and self.name(k) not in found]
+
+    def name(self, shard: int) -> str:
+        """Name of the part of a shard, by its position."""
+        return f"part-{shard:05d}-of-{len(self._data.shards):05d}.{self._of.form}"
+
+    def write(self, shard: int, result: EvaluatedPiece, is_last: bool) -> None:
+        """Adds some records to the part of their shard.
+
+        Args:
+            shard: Position of the shard; another one only when the part before is whole.
+            result: What was predicted of the records behind those that were added before.
+            is_last: Whether the shard ends with them, and the part with it.
+        """
+        if self._file is None:
+            path = posixpath.join(self._directory, self.name(shard))
+            self._file = PredictionsFile(path, overwrite=True)
+            self._file.open()
+        kept = {name: result.labels[name] for name in self._of.keep}
+        labels = {name: result.labels[name] for name in self._labels}
+        self._file.write(kept, labels, result.predictions)
+        if is_last:
+            self._bytes[shard] = self._file.finish()
+            self._file = None
+
+    def discard(self) -> None:
+        """Removes the part that is not whole, if there is one."""
+        if self._file is not None:
+            self._file.discard()
+            self._file = None
+
+    def finish(self) -> str:
+        """Writes the manifest, once all parts are there; returns its path."""
+        shards = [k for k, shard in enumerate(self._data.shards) if shard.records]
+        found = [k for k in shards if k not in self._bytes]
+        with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE) as pool:
+            sizes = self._bytes | dict(zip(found, pool.map(self._size, found), strict=True))
+        parts = [
+            {"file": self.name(k), "records": self._data.shards[k].records, "bytes": sizes[k]}
+            for k in shards
+        ]
+        path = posixpath.join(self._directory, MANIFEST)
+        content = {**self._of.to_json(), "records": self._data.records, "parts": parts}
+        files.write(path, _json(content))
+        return path
+
+    def _size(self, shard: int) -> int:
+        return files.size(posixpath.join(self._directory, self.name(shard)))
+
+    def _begin(self) -> None:
+        path = posixpath.join(self._directory, _JOB)
+        files.make_directories(self._directory)
+        wanted = json.loads(_json(self._of.to_json()))
+        try:
+            found = json.loads(files.read(path))
+        except FileNotFoundError:
+            files.write(path, _json(self._of.to_json()))
+            return
+        except json.JSONDecodeError:
+            found = None
+        if _of_one_spelling(found) != _of_one_spelling(wanted):
+            raise UserError(
+                f"{self._directory} has predictions of another checkpoint, of other data or in "
+                "another form; delete them, or name another --job_dir"
+            )
+
+
+def _of_one_spelling(content: Any) -> Any:
+    """What `to_json` gave, whose checkpoint may have been named by another path to it."""
+    try:
+        path, saved_at = content["checkpoint"]
+        return {**content, "checkpoint": [canonical(path), saved_at]}
+    except (KeyError, TypeError, ValueError):  # something else stands there
+        return content
+
+
+def _json(content: dict[str, Any]) -> bytes:
+    return (json.dumps(content, indent=1) + "\n").encode()
+
+
+def predicted_bytes(
+    inputs: RunInputs, parts: PredictionParts, kept: Sequence[Feature], form: str
+) -> int:
+    """About how many bytes the parts that are missing will take.
+
+    The first records are written to a file, with predictions that are drawn.
+    """
+    data, task = inputs.data.of_epoch(0), inputs.experiment.task
+    values = {name: value.numpy() for name, value in first_values(task, data).items()}
+    records = len(next(iter(values.values())))
+    draw = np.random.default_rng(0)
+    predictions = {
+        name: draw.random([records, *(size or 1 for size in shape)], np.float32)
+        for name, shape in inputs.model.prediction_shapes.items()
+    }
+    labels = {label.name: values[label.name] for label in task.labels()} if data.labels else {}
+    with tempfile.TemporaryDirectory() as directory:
+        path = posixpath.join(directory, f"predictions.{form}")
+        file = PredictionsFile(path, overwrite=False)
+        file.open()
+        file.write({each.name: values[each.name] for each in kept}, labels, predictions)
+        file.finish()
+        size = os.path.getsize(path)
+    left = sum(data.shards[shard].records for shard in parts.missing())
+    return -(-size * left // records)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,9 +187,7 @@ class PassPlan:
     """What a pass does.
 
     Attributes:
-        checkpoint: Whose parameters it uses.
         form: In which form predictions are written; empty for metrics in their place.
-        keep: Names of the features that are copied beside predictions.
         batch_size: Records per call of the model; None for that of the training, which a loss may
             depend on.
     """
@@ -58,23 +203,28 @@ class PassPlan:
         return DataUse("--data", needs_labels=not self.form)
 
     def experiment(self, trained: Experiment, data: str) -> Experiment:
-        """An experiment of which one pass over a dataset can be made.
-
-        Args:
-            trained: The experiment that the checkpoint is of.
-            data: Directory of the dataset.
-        """
-        size = self.batch_size or trained.train.batch_size
-        return without_training(
-            trained, data, batch_size=size, export=NO_EXPORT, max_metric_drop=math.inf
+        """An experiment of which one pass over a dataset can be made."""
+        return dataclasses.replace(
+            trained,
+            data=dataclasses.replace(
+                trained.data, train=data, eval="", max_bad_records=0, negatives=0
+            ),
+            train=dataclasses.replace(
+                trained.train,
+                batch_size=self.batch_size or trained.train.batch_size,
+                epochs=1,
+                early_stopping=0,
+                drop_remainder=False,
+                init_from="",
+                init_layers=(),
+                export=NO_EXPORT,
+                export_if=(),
+            ),
+            mode=None,
         )
 
     def kept(self, inputs: RunInputs) -> tuple[Feature, ...]:
-        """The features that are copied.
-
-        Raises:
-            UserError: If there is no such, or one that varies in length.
-        """
+        """The features that are copied."""
         features = {feature.name: feature for feature in inputs.experiment.task.features()}
         for name in self.keep:
             if name not in features:
@@ -88,14 +238,7 @@ class PassPlan:
         return tuple(features[name] for name in self.keep)
 
     def parts(self, inputs: RunInputs) -> PredictionParts | None:
-        """Where predictions go; None for metrics in their place.
-
-        Args:
-            inputs: Of the run, as `experiment` has them.
-
-        Raises:
-            UserError: If the job_dir has predictions of something else.
-        """
+        """Where predictions go; None for metrics in their place."""
         if not self.form:
             return None
         data = inputs.data.of_epoch(0)
@@ -108,15 +251,7 @@ class PassPlan:
         return PredictionParts(directory, of, data, labels)
 
     def output(self, inputs: RunInputs) -> dict[str, int]:
-        """What is written to the job_dir: about how many bytes, by what it is.
-
-        Args:
-            inputs: Of the run, as `experiment` has them.
-
-        Raises:
-            UserError: If a feature cannot be kept, or the job_dir has predictions of something
-                else.
-        """
+        """What is written to the job_dir: about how many bytes, by what it is."""
         parts = self.parts(inputs)
         if parts is None:
             return {}
@@ -124,19 +259,14 @@ class PassPlan:
         return {"what is predicted": size}
 
     def prepare(self, inputs: RunInputs, executor: Executor, state: ChiefState) -> "DataPass":
-        """Creates the parameters and reads the checkpoint.
-
-        Args:
-            inputs: Of the run, as `experiment` has them.
-            executor: Where closures run and parameters lie.
-            state: What outlives this connection.
-
-        Raises:
-            UserError: If the checkpoint does not fit, or is damaged.
-            LostPsError: If a ps is lost meanwhile.
-        """
+        """Creates the parameters and reads the checkpoint."""
         ps_calls = PsCalls(state.monitor, state.limits.stall_seconds)
-        engine = make_parameters(inputs, executor, state, ps_calls, self.kept(inputs))
+        kept, stall_seconds = self.kept(inputs), state.limits.stall_seconds
+        engine = ps_calls(
+            "creating the parameters",
+            lambda: Engine.build(inputs, executor, state.monitor, stall_seconds, kept),
+            inputs.layout.ps_bytes,
+        )
         ps_calls(
             "reading the checkpoint",
             lambda: _read(self.checkpoint, engine.store),
@@ -150,16 +280,6 @@ class DataPass:
     """A pass that is connected to its tasks, and goes on where the one before it was cut off."""
 
     def __init__(self, plan: PassPlan, engine: Engine, state: ChiefState):
-        """Has predicted nothing yet.
-
-        Args:
-            plan: What it does.
-            engine: With the checkpoint's parameters.
-            state: What outlives this connection.
-
-        Raises:
-            UserError: If the job_dir has predictions of something else.
-        """
         self._plan, self._engine, self._state = plan, engine, state
         self._data: Manifest = engine.inputs.data.of_epoch(0)
         self._parts = plan.parts(engine.inputs)
@@ -169,11 +289,6 @@ class DataPass:
 
         Args:
             display: Of what there is none but lines of the log.
-
-        Raises:
-            UserError: If a shard cannot be used, or the output not be written.
-            LostPsError, WorkersChangedError: If tasks are lost or come.
-            RunError: If nothing moves any more.
         """
         try:
             if self._parts:
@@ -219,63 +334,6 @@ class DataPass:
             if time.monotonic() - told > _LINE_SECONDS:
                 told = time.monotonic()
                 _log.info("%s of %s records", f"{done:,}", f"{self._data.records:,}")
-
-
-def without_training(
-    trained: Experiment, data: str, eval_data: str = "", **train: Any
-) -> Experiment:
-    """An experiment whose parameters are used on a dataset, and not trained.
-
-    Args:
-        trained: The experiment that they are of.
-        data: Directory of the dataset, which stands where the training data did.
-        eval_data: Directory of the dataset that checkpoints are evaluated on; empty for none.
-        train: Other fields of the training.
-    """
-    return dataclasses.replace(
-        trained,
-        data=dataclasses.replace(
-            trained.data, train=data, eval=eval_data, max_bad_records=0, negatives=0
-        ),
-        train=dataclasses.replace(
-            trained.train,
-            epochs=1,
-            early_stopping=0,
-            drop_remainder=False,
-            init_from="",
-            init_layers=(),
-            evaluator_job=False,
-            **train,
-        ),
-        mode=Mode(),
-    )
-
-
-def make_parameters(
-    inputs: RunInputs,
-    executor: Executor,
-    state: ChiefState,
-    ps_calls: PsCalls,
-    kept: Sequence[Feature] = (),
-) -> Engine:
-    """Creates the parameters that a checkpoint is to be read into.
-
-    Args:
-        inputs: Of the run.
-        executor: Where closures run and parameters lie.
-        state: What outlives this connection.
-        ps_calls: Makes the call.
-        kept: As of `Engine.build`.
-
-    Raises:
-        LostPsError: If a ps is lost meanwhile.
-    """
-    stall_seconds = state.limits.stall_seconds
-    return ps_calls(
-        "creating the parameters",
-        lambda: Engine.build(inputs, executor, state.monitor, stall_seconds, kept),
-        inputs.layout.ps_bytes,
-    )
 
 
 def _read(checkpoint: Checkpoint, store: ParameterStore) -> None:

@@ -8,13 +8,19 @@ from tfps import byte_size
 from tfps.data.batches import read_batches
 from tfps.data.record_source import RecordSource
 from tfps.experiment.experiment import NO_EXPORT
-from tfps.leases.epoch_order import EpochOrder
-from tfps.planner.chief_memory import worker_bytes
-from tfps.planner.disk import free_bytes
-from tfps.planner.export_size import ExportSize, evaluator_bytes
-from tfps.planner.memory import PROCESS_BYTES, WORKING_BYTES, Placement, Share
+from tfps.leases.lease import EpochOrder
+from tfps.planner.memory import (
+    PROCESS_BYTES,
+    WORKING_BYTES,
+    ExportSize,
+    Placement,
+    Share,
+    evaluator_bytes,
+    free_bytes,
+    worker_bytes,
+)
 from tfps.planner.traffic import WireBytes
-from trainer.chief import needs
+from trainer.chief import preflight
 from trainer.chief.run_inputs import RunInputs
 from trainer.console.text_table import text_table
 
@@ -23,12 +29,8 @@ _MEMORY = ("memory", "holds", "in flight", "snapshot", "graph", "working", "proc
 
 
 def lines(inputs: RunInputs) -> list[str]:
-    """The plan of a run, without asking any other task.
-
-    Args:
-        inputs: The run's, checked.
-    """
-    placement = needs.placement_of(inputs)
+    """The plan of a run, without asking any other task."""
+    placement = preflight.placement_of(inputs)
     return [
         f"{inputs.experiment.name} {_where(inputs, placement)}",
         "",
@@ -115,7 +117,7 @@ def _others(inputs: RunInputs, placement: Placement) -> list[str]:
 
 def _chief(inputs: RunInputs, process: str) -> str:
     """What the chief's machine needs, with the worker beside it."""
-    memory = needs.chief_memory(inputs)
+    memory = preflight.chief_memory(inputs)
     said = f"{process}: needs about {byte_size.show(memory.needed_bytes)}"
     if not inputs.cluster.chief_works:
         return said
@@ -126,14 +128,10 @@ def _chief(inputs: RunInputs, process: str) -> str:
 
 
 def disk_lines(inputs: RunInputs) -> list[str]:
-    """What the job_dir keeps, against what is free there.
-
-    Args:
-        inputs: The run's, checked.
-    """
+    """What the job_dir keeps, against what is free there."""
     free = free_bytes(inputs.job_dir)
     place = f"its disk has {byte_size.show(free)} left" if free is not None else "in a bucket"
-    return [f"disk: {inputs.job_dir} keeps up to {needs.job_disk(inputs)}; {place}"]
+    return [f"disk: {inputs.job_dir} keeps up to {preflight.job_disk(inputs)}; {place}"]
 
 
 def _single(inputs: RunInputs) -> list[str]:

@@ -8,16 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from tfps.allreduce.closures import ReplicaClosures
 from tfps.allreduce.coordinator import ReplicaCoordinator
-from tfps.allreduce.executor import ReplicaExecutor
+from tfps.allreduce.group import ReplicaExecutor
 from tfps.allreduce.replica import Replica
-from tfps.allreduce.step import ReplicaStep
-from tfps.barrier.barrier import Barrier
-from tfps.barrier.bounded_staleness import BoundedStalenessBarrier
-from tfps.barrier.membership import BarrierMembers
+from tfps.allreduce.step import ReplicaClosures, ReplicaStep
+from tfps.barrier.barrier import Barrier, BarrierMembers, BoundedStalenessBarrier
 from tfps.barrier.rounds import SyncBarrier
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.cluster.monitor import TaskMonitor
@@ -25,28 +23,27 @@ from tfps.cluster.ps_calls import PsCalls
 from tfps.coordinator.coordinator import Coordinator
 from tfps.coordinator.executor import Executor
 from tfps.coordinator.lanes import lanes_of
-from tfps.coordinator.sync_every import SyncEvery
 from tfps.coordinator.worker_coordinator import WorkerCoordinator
 from tfps.data.feature import Feature
-from tfps.data.pieces import Piece, pieces_of
+from tfps.data.record_source import Piece, RecordSource, pieces_of
 from tfps.evaluation.history import Evaluation
-from tfps.evaluation.metrics import RunningMetrics
-from tfps.evaluation.results import EvaluatedPiece
-from tfps.experiment.experiment import Experiment
-from tfps.experiment.mode import LOCAL_SGD, SYNC
+from tfps.evaluation.metrics import EvaluatedPiece, RunningMetrics
+from tfps.experiment.mode import Async, Bounded, LocalSGD, Sync
 from tfps.leases.progress import LeaseProgress
+from tfps.monitoring.events import Histogram, ParametersMeasured
 from tfps.store.parameter_store import ParameterStore
-from tfps.worker.async_loop import AsyncLoop
+from tfps.worker.async_loop import AsyncLoop, ExchangeLoop
 from tfps.worker.barrier_loop import BarrierLoop
 from tfps.worker.closures import Closures, LeaseResult
-from tfps.worker.exchange_loop import ExchangeLoop
 from tfps.worker.local_sgd import LocalSgdLoop
-from tfps.worker.loop import UNROLL, UNROLL_IN_ONE_PROCESS, Loop
+from tfps.worker.loop import UNROLL, UNROLL_IN_ONE_PROCESS, Loop, SyncEvery
 from tfps.worker.step import Step
 from trainer.chief.run_inputs import RunInputs
 
 _PIECE_RECORDS = 1 << 16
 _log = logging.getLogger(__name__)
+_BINS = 30  # as many as Keras's callback draws
+_ROWS = 4096  # of a table, at most
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,9 +51,6 @@ class Engine:
     """A model with its parameters, ready to be trained and evaluated.
 
     Attributes:
-        inputs: What it was made from.
-        store: The parameters.
-        coordinator: Gives closures to the executor.
         members: Whom workers wait for; None where nobody waits.
     """
 
@@ -75,27 +69,20 @@ class Engine:
         kept: Sequence[Feature] = (),
         sync_every: SyncEvery | None = None,
     ) -> "Engine":
-        """Creates the parameters, with their initial values.
-
-        Args:
-            inputs: The run's.
-            executor: Where closures run and parameters lie.
-            monitor: Tells which tasks are lost.
-            stall_seconds: Limit for the next batch.
-            kept: What an evaluation gives back of each record beside what is measured.
-            sync_every: Chooses steps between exchanges, where the mode's are to be chosen.
-        """
+        """Creates the parameters, with their initial values."""
         experiment, model, mode = inputs.experiment, inputs.model, inputs.mode
         train = experiment.train
-        waits = mode.waits and inputs.cluster.job == "chief"
-        lanes = lanes_of(executor, waits)
+        waiting = mode if isinstance(mode, Sync | Bounded) else None
+        if inputs.cluster.job != "chief":
+            waiting = None
+        lanes = lanes_of(executor, waiting is not None)
         store = ParameterStore(
             model,
             inputs.rules,
             executor.devices,
             train.seed,
             train.wire_dtype,
-            mode.staleness_power,
+            mode.staleness_power if isinstance(mode, Async) else 0.0,
             experiment.callbacks is not None,
             packs=executor.is_remote,
         )
@@ -104,14 +91,13 @@ class Engine:
         gpus = [f"/device:GPU:{k}" for k in range(executor.gpus)] or [""]
         step = Step(experiment.task, model, store, train.jit_compile, gpus)
         barrier = members = None
-        if waits:
-            barrier = _barrier(experiment, store, progress, lanes)
+        if waiting:
+            barrier = _barrier(waiting, train.pipeline_depth, store, progress, lanes)
             ps_calls = PsCalls(monitor, stall_seconds)
-            members = BarrierMembers(barrier, monitor, ps_calls, mode.round_seconds)
-        sync_every = sync_every or SyncEvery(mode.sync_every)
-        make_loop = functools.partial(
-            _loop, experiment, step, progress, executor, barrier, model.has_loops, sync_every
-        )
+            members = BarrierMembers(barrier, monitor, ps_calls, waiting.round_seconds)
+        if not sync_every:
+            sync_every = SyncEvery(mode.sync_every if isinstance(mode, LocalSGD) else 0)
+        make_loop = functools.partial(_loop, inputs, step, progress, executor, barrier, sync_every)
         index, locate = executor.worker_index, inputs.staged.locate
         has_labels = bool(inputs.data.of_epoch(0).labels or not experiment.task.labels())
         closures = Closures(
@@ -149,15 +135,7 @@ class Engine:
             self.members.stop()
 
     def evaluate(self, checkpoint: Checkpoint) -> Evaluation:
-        """Evaluates the parameters on all evaluation shards, every record once.
-
-        Args:
-            checkpoint: The one that holds these parameters.
-
-        Raises:
-            UserError: If a shard or a metric cannot be used.
-            RunError: If a ps is lost or nothing moves any more.
-        """
+        """Evaluates the parameters on all evaluation shards, every record once."""
         data, began = self.inputs.eval_data, time.monotonic()
         assert data is not None
         results = self.coordinator.evaluate(evaluation_pieces(self.inputs))
@@ -174,53 +152,46 @@ class Engine:
 
 
 def _barrier(
-    experiment: Experiment, store: ParameterStore, progress: LeaseProgress, members: int
+    mode: Sync | Bounded,
+    pipeline_depth: int,
+    store: ParameterStore,
+    progress: LeaseProgress,
+    members: int,
 ) -> Barrier:
-    """Where the workers of an experiment's mode wait for each other."""
-    mode = experiment.mode
-    if mode.name == SYNC:
+    """Where the workers of a mode wait for each other."""
+    if isinstance(mode, Sync):
         return SyncBarrier(store, progress, members, mode.backup_workers)
     # What is pulled ahead is so many steps older when it is used.
-    lead = mode.max_staleness - experiment.train.pipeline_depth
+    lead = mode.max_staleness - pipeline_depth
     return BoundedStalenessBarrier(store, progress, members, lead)
 
 
 def _loop(
-    experiment: Experiment,
+    inputs: RunInputs,
     step: Step,
     progress: LeaseProgress,
     executor: Executor,
     barrier: Barrier | None,
-    has_loops: bool,
     sync_every: SyncEvery,
 ) -> Loop:
-    """How a worker trains a lease in an experiment's mode."""
-    mode = experiment.mode
+    """How a worker trains a lease in a run's mode."""
+    mode, depth = inputs.mode, inputs.experiment.train.pipeline_depth
     unroll = UNROLL if executor.is_remote else UNROLL_IN_ONE_PROCESS
-    if has_loops:
+    if inputs.model.has_loops:
         unroll = 1  # each copy of a loop takes a worker a second and more to begin
     if barrier:
-        depth = experiment.train.pipeline_depth
-        return BarrierLoop(step, barrier, mode.backup_workers > 0, depth, unroll)
-    if mode.name == LOCAL_SGD:
+        has_backups = isinstance(mode, Sync) and mode.backup_workers > 0
+        return BarrierLoop(step, barrier, has_backups, depth, unroll)
+    if isinstance(mode, LocalSGD):
         workers, is_timed = len(executor.workers), not sync_every.is_chosen
         return LocalSgdLoop(step, step.store, progress, workers, sync_every.steps, is_timed)
-    if mode.batches_per_exchange > 1:
+    if isinstance(mode, Async) and mode.batches_per_exchange > 1:
         return ExchangeLoop(step, progress, mode.batches_per_exchange, unroll)
-    return AsyncLoop(step, progress, experiment.train.pipeline_depth, unroll)
+    return AsyncLoop(step, progress, depth, unroll)
 
 
 def measure(inputs: RunInputs, results: Iterable[EvaluatedPiece], records: int) -> dict[str, float]:
-    """The loss, the task's metrics and the model's own by name; notes on them are logged.
-
-    Args:
-        inputs: The run's.
-        results: What all records gave.
-        records: How many there are.
-
-    Raises:
-        UserError: If a metric fails.
-    """
+    """The loss, the task's metrics and the model's own by name; notes on them are logged."""
     measured, loss_sum = RunningMetrics(inputs.experiment.task), 0.0
     of_layers = []
     for result in results:
@@ -237,29 +208,21 @@ def measure(inputs: RunInputs, results: Iterable[EvaluatedPiece], records: int) 
 
 
 def evaluation_pieces(inputs: RunInputs) -> Iterator[Piece]:
-    """The evaluation data in pieces; none of it where there is none.
-
-    Args:
-        inputs: The run's.
-    """
+    """The evaluation data in pieces; none of it where there is none."""
     data = inputs.eval_data
     return pieces_of(data, piece_records(inputs.experiment.train.batch_size)) if data else iter(())
 
 
 def piece_records(batch_size: int) -> int:
-    """How many records a closure evaluates: whole batches, of which the results fit in a message.
-
-    Args:
-        batch_size: Records of a batch.
-    """
+    """How many records a closure evaluates: whole batches, whose results fit in a message."""
     return max(1, _PIECE_RECORDS // batch_size) * batch_size
 
 
 def replica_fingerprint(inputs: RunInputs, store: ParameterStore) -> dict[str, Any]:
     """What must be equal on all replicas, as JSON-ready data by name."""
     return {
-        "--train_data": list(inputs.data.identities()),
-        "--eval_data": inputs.eval_data.identity if inputs.eval_data else None,
+        "--data.train": list(inputs.data.identities()),
+        "--data.eval": inputs.eval_data.identity if inputs.eval_data else None,
         **{
             f"data.{field}": getattr(inputs.experiment.data, field)
             for field in ("shuffle_buffer", "negatives", "negatives_of", "negatives_by")
@@ -270,3 +233,50 @@ def replica_fingerprint(inputs: RunInputs, store: ParameterStore) -> dict[str, A
         "TensorFlow": tf.__version__,
         "Keras": keras.__version__,
     }
+
+
+def measure_parameters(engine: Engine, ps_calls: PsCalls, epoch: int) -> ParametersMeasured:
+    """Reads dense parameters and some rows of each table, and has a worker compute gradients.
+
+    The gradients are those of the first batch of the data, of which nothing is pushed.
+    """
+    model, store = engine.inputs.model, engine.store
+    paths = [variable.path for variable in model.dense]
+
+    def read() -> tuple[dict[str, np.ndarray], int]:
+        values = dict(zip(paths, store.read_dense(), strict=True))
+        for index, table in enumerate(model.tables):
+            values[table.name] = store.sample_rows(index, _ROWS)
+        return values, store.steps()
+
+    values, steps = ps_calls("reading parameters", read)
+    dense, norms = engine.coordinator.gradients(*_first_batch(engine))
+    gradients = dict(zip(paths, dense, strict=True)) | norms
+    return ParametersMeasured(
+        at=time.time(),
+        steps=steps,
+        epoch=epoch,
+        parameters={name: spread(each) for name, each in values.items()},
+        gradients={name: spread(each) for name, each in gradients.items()},
+    )
+
+
+def spread(values: np.ndarray) -> Histogram:
+    """How values are spread; those that are not finite are counted apart."""
+    flat = np.ravel(values).astype(np.float64)
+    finite = flat[np.isfinite(flat)]
+    counts, edges = np.histogram(finite, _BINS)
+    return Histogram(
+        edges=tuple(edges.tolist()),
+        counts=tuple(counts.tolist()),
+        norm=float(np.linalg.norm(finite)),
+        left_out=len(flat) - len(finite),
+    )
+
+
+def _first_batch(engine: Engine) -> tuple[RecordSource, tuple[int, int, int]]:
+    """The source of the first shard that has records, and a lease of its first batch."""
+    inputs = engine.inputs
+    train = inputs.experiment.train
+    piece = next(pieces_of(inputs.data.of_epoch(0), train.batch_size))
+    return piece.source, (0, piece.records, train.seed)

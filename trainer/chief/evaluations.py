@@ -5,12 +5,10 @@ import posixpath
 import time
 from collections.abc import Callable, Sequence
 
-from tfps.checkpoint.checkpoint import Checkpoint
+from tfps.checkpoint.checkpoint import Checkpoint, TrainedEpoch
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.training_losses import TrainedEpoch
 from tfps.errors import RunError, UserError
-from tfps.evaluation.best import EarlyStopping
-from tfps.evaluation.history import Evaluation, Evaluations
+from tfps.evaluation.history import EarlyStopping, Evaluation, Evaluations
 from tfps.export.saved_model import EXPORT_BEST
 from tfps.export.versions import newest_version
 from trainer.chief.engine import Engine
@@ -36,14 +34,6 @@ class JobEvaluations:
         wait_seconds: float,
         listeners: Sequence[Callable[[Sequence[Evaluation]], None]] = (),
     ):
-        """Knows of no evaluation yet.
-
-        Args:
-            engine: Evaluates, where there is no evaluator.
-            report: Where evaluations are told.
-            wait_seconds: How long the evaluator may take for the last checkpoint.
-            listeners: Who is told of evaluations that are new to this chief.
-        """
         inputs = engine.inputs
         self.reason_to_stop: str | None = None
         self._engine = engine
@@ -62,10 +52,6 @@ class JobEvaluations:
 
         Args:
             resumed: The checkpoint that the run goes on from, None if it begins again.
-
-        Raises:
-            UserError: If another version of tfps wrote an evaluation.
-            StorageError: If the storage does not answer.
         """
         if self._dataset:
             self._delete_stale(resumed)
@@ -76,11 +62,7 @@ class JobEvaluations:
         return any(evaluation.checkpoint == checkpoint.name for evaluation in self._told)
 
     def best(self) -> Checkpoint | None:
-        """The checkpoint of the best evaluation; None if no evaluation has a number.
-
-        Raises:
-            RunError: If it is not there any more, or damaged.
-        """
+        """The checkpoint of the best evaluation; None if no evaluation has a number."""
         index = self._engine.inputs.best_metric.best([x.metrics for x in self._told])
         if index is None:
             return None
@@ -90,7 +72,7 @@ class JobEvaluations:
             path = posixpath.join(self._checkpoints.path, name)
             raise RunError(
                 f"checkpoint {path}, of the best evaluation, is gone; put it back from a copy, or "
-                "export the last one with --export=last"
+                "export the last one with --train.export=last"
             )
         return found
 
@@ -109,12 +91,7 @@ class JobEvaluations:
         return None
 
     def update(self, checkpoint: Checkpoint, has_ended_epoch: bool) -> None:
-        """Evaluates the checkpoint if it ends an epoch, or takes what the evaluator has written.
-
-        Args:
-            checkpoint: The newest; its parameters are the engine's.
-            has_ended_epoch: Whether it was saved at an epoch's end.
-        """
+        """Evaluates the checkpoint if it ends an epoch, or takes what the evaluator has written."""
         if self._evaluator:
             self._collect()
         elif self._dataset and has_ended_epoch:
@@ -124,9 +101,6 @@ class JobEvaluations:
         """Waits until the evaluator, if there is one, has evaluated the last checkpoint.
 
         If it does not in time, the workers do it.
-
-        Args:
-            checkpoint: The last; its parameters are the engine's.
         """
         if not self._evaluator:
             return
@@ -168,11 +142,7 @@ class JobEvaluations:
             _log.info("evaluation after epoch %d: %s", evaluation.epoch, evaluation)
 
     def _take(self) -> list[Evaluation]:
-        """Reports all evaluations, applies the rule, and returns those that are new.
-
-        Raises:
-            UserError: If the evaluator was started with other evaluation data.
-        """
+        """Reports all evaluations, applies the rule, and returns those that are new."""
         found = self._files.all()
         new = [evaluation for evaluation in found if evaluation not in self._told]
         if not new:
@@ -180,7 +150,7 @@ class JobEvaluations:
         if any(evaluation.dataset != self._dataset for evaluation in new):
             directory = self._engine.inputs.experiment.data.eval
             raise UserError(
-                f"the evaluator evaluates other data than --eval_data={directory}; give every task "
+                f"the evaluator evaluates other data than --data.eval={directory}; give every task "
                 "the same flags"
             )
         self._told = found

@@ -1,42 +1,220 @@
 """What a run exports: a new version of the model, of its parameters or of a checkpoint."""
 
+import dataclasses
+import itertools
 import json
 import logging
-import math
 import posixpath
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tfps.checkpoint.checkpoint import Checkpoint
-from tfps.checkpoint.failures import DamagedCheckpointError
-from tfps.errors import RunError
+import numpy as np
+import tensorflow as tf
+
+from tfps import byte_size
+from tfps.checkpoint.checkpoint import Checkpoint, DamagedCheckpointError
+from tfps.cluster import failures
+from tfps.data.batches import Batching, read_good_batches
+from tfps.data.feature import Feature
+from tfps.data.manifest import Manifest
+from tfps.errors import RunError, UserError
+from tfps.evaluation.metrics import RunningMetrics
+from tfps.experiment.experiment import FLOAT32
+from tfps.experiment.task import Task
 from tfps.export import versions
 from tfps.export.checkpoint_parameters import CheckpointParameters
-from tfps.export.names import SCHEMA_FILE
-from tfps.export.parameters import Parameters, StoreParameters
-from tfps.export.row_encoding import RowEncoding
-from tfps.export.saved_model import ExportForm, export
+from tfps.export.exported_files import SCHEMA_FILE
+from tfps.export.parameters import Parameters, StoreParameters, rows_of_lookups
+from tfps.export.saved_model import ExportForm, Sample, export
+from tfps.export.sliced_variables import RowEncoding
+from tfps.model.inputs import predict_by_name
+from tfps.model.stateless_model import Features, Labels
+from tfps.planner.memory import ExportSize
 from tfps.storage import files
+from tfps.store.exchange import ids_of_group
+from tfps.store.layout import StoreLayout
 from tfps.store.parameter_store import ParameterStore
-from trainer.chief.export_dtype import DtypeCost
-from trainer.chief.export_sample import predict_sample
-from trainer.chief.run_inputs import RunInputs
+from trainer.chief.export_conditions import unmet
+from trainer.chief.run_inputs import RunInputs, first_records
 
+_SIZE = 32  # records that are read at once; where one of them is bad, all are left out
+_RECORDS, _MEASURED_RECORDS = 128, 4096
+_MOST_VALUES = 5  # of a drawn feature that varies in length
 _CHECKPOINT, _METRICS = "checkpoint", "metrics"  # in the schema's file
 _log = logging.getLogger(__name__)
+
+
+def predict_sample(
+    task: Task, parameters: Parameters, data: Manifest | None, is_measured: bool = False
+) -> Sample:
+    """What the parameters predict of some records, for `export`.
+
+    Args:
+        data: The dataset whose first records these are, of which some may be bad; None for records
+            that are drawn.
+        is_measured: Whether metrics are to be measured with it, for which it is larger.
+    """
+    records = _MEASURED_RECORDS if is_measured else _RECORDS
+    features, labels = _read_records(task, data, records) if data else _drawn_records(task)
+    try:
+        predictions = _predict(task, parameters, features, labels)
+    except tf.errors.InvalidArgumentError as error:
+        reason = failures.first_line(error)
+        if data:
+            path = first_records(data, records).path
+            raise RunError(
+                f"the model cannot be exported, since it fails on the first records of {path}: "
+                f"{reason}; correct it, and the same command exports what was trained"
+            ) from None
+        raise UserError(
+            "the exported model is to be tried on records, and it fails on those that are drawn "
+            f"({reason}): name a dataset of it with --data"
+        ) from None
+    values = {**features, **labels}
+    known = {each.name: values[each.name].numpy() for each in task.measured()} if data else {}
+    return Sample.of(parameters.model, features, predictions, known)
+
+
+def _predict(
+    task: Task, parameters: Parameters, features: Features, labels: Labels
+) -> dict[str, np.ndarray]:
+    """Predictions by name of a batch, for which no more is read than it asks for."""
+    model = parameters.model
+    lookups, layout = model.lookups(features, training=False), parameters.layout
+    for index in range(len(layout.groups)):
+        ids_of_group(layout, index, lookups)  # refuses ids that no table has
+    asked = [(lookup.table, lookup.ids.numpy()) for lookup in lookups]
+
+    @tf.function(autograph=False)
+    def predict(
+        dense: list[tf.Tensor],
+        state: list[tf.Tensor],
+        rows: list[tf.Tensor],
+        features: Features,
+        labels: Labels,
+    ) -> dict[str, tf.Tensor]:
+        seed = tf.zeros([2], tf.int64)
+        forward = model.forward(dense, state, rows, seed, features, labels, training=False)
+        return predict_by_name(task, forward.outputs)
+
+    found = predict(
+        parameters.read_dense(),
+        parameters.read_state(),
+        rows_of_lookups(parameters, asked),
+        features,
+        labels,
+    )
+    return {name: value.numpy() for name, value in found.items()}
+
+
+def _read_records(task: Task, data: Manifest, records: int) -> tuple[Features, Labels]:
+    source = first_records(data, records)
+    bounds = tf.constant(0, tf.int64), tf.constant(-(-source.end // _SIZE), tf.int64)
+    seed = tf.constant(0, tf.int64)
+    read = read_good_batches(source.tensors(), Batching(task.schema(), _SIZE), seed, bounds)
+    found = list(itertools.takewhile(lambda batch: batch[0] >= 0, read))
+    if not found:
+        raise RunError(
+            f"none of the first {source.end} records of {source.path} can be read, with which the "
+            "exported model is to be tried; when the storage answers again, the same command "
+            "exports it"
+        )
+    several = [(features, labels) for _, (_, features, labels) in found]
+    features, labels = (
+        {name: tf.concat([each[name] for each in some], 0) for name in some[0]}
+        for some in zip(*several, strict=True)
+    )
+    return features, labels
+
+
+def _drawn_records(task: Task) -> tuple[Features, Labels]:
+    draw = np.random.default_rng(0)
+    lengths = draw.integers(0, _MOST_VALUES + 1, _SIZE)  # of all: weights must fit their ids
+    features, labels = (
+        {feature.name: _drawn_values(feature, draw, lengths) for feature in some}
+        for some in (task.features(), task.labels())
+    )
+    return features, labels
+
+
+def _drawn_values(
+    feature: Feature, draw: np.random.Generator, lengths: np.ndarray
+) -> tf.Tensor | tf.RaggedTensor:
+    """Values of `_SIZE` records; ids of which no number is known are 0, which every table has."""
+    fixed = [_SIZE, *(size for size in feature.shape if size is not None)]
+    shape = [int(lengths.sum())] if feature.is_ragged else fixed
+    if feature.dtype == "float32":
+        values = tf.constant(draw.standard_normal(shape, np.float32))
+    elif feature.dtype == "string":
+        values = tf.fill(shape, "")
+    else:
+        values = tf.constant(draw.integers(0, feature.vocabulary_size or 1, shape), tf.int64)
+    return tf.RaggedTensor.from_row_lengths(values, lengths) if feature.is_ragged else values
+
+
+@dataclasses.dataclass(frozen=True)
+class DtypeCost:
+    """A dtype beside float32.
+
+    Attributes:
+        sizes: Bytes of the exported model's files, at least, and with float32.
+        records: Of which both were measured; 0 where no data is known.
+        metrics: By name the exported model's, and with float32.
+    """
+
+    dtype: str
+    sizes: tuple[int, int]
+    records: int
+    metrics: Mapping[str, tuple[float, float]]
+
+    @classmethod
+    def of(
+        cls,
+        task: Task,
+        layout: StoreLayout,
+        encoding: RowEncoding,
+        sample: Sample,
+        predictions: Mapping[str, np.ndarray],
+    ) -> "DtypeCost":
+        """Measures the task's metrics of two models' predictions of the same records."""
+        own, float32 = (ExportSize.of(layout, dtype) for dtype in (encoding.dtype, FLOAT32))
+        sizes = own.file_bytes, float32.file_bytes
+        if not sample.labels:
+            return cls(encoding.dtype, sizes, 0, {})
+        found, exact = (_measure(task, sample, each) for each in (predictions, sample.predictions))
+        records = len(next(iter(sample.labels.values())))
+        metrics = {name: (value, exact[name]) for name, value in found.items()}
+        return cls(encoding.dtype, sizes, records, metrics)
+
+    def __str__(self) -> str:
+        """A sentence."""
+        own, exact = map(byte_size.show, self.sizes)
+        said = f"rows as {self.dtype}: {own} where float32 takes {exact}"
+        if not self.records:
+            return f"{said}; name a dataset to know what it costs"
+        costs = [
+            f"{name} {value:.6f} where float32 gives {before:.6f} ({value - before:+.6f})"
+            for name, (value, before) in self.metrics.items()
+        ]
+        return f"{said}; on {self.records:,} records {', '.join(costs) or 'nothing is measured'}"
+
+
+def _measure(task: Task, sample: Sample, predictions: Mapping[str, np.ndarray]) -> dict[str, float]:
+    running = RunningMetrics(task)
+    running.add(sample.labels, predictions)
+    return {name: found.value for name, found in running.result().items()}
 
 
 class Exported(NamedTuple):
     """Where a model was exported to.
 
     Attributes:
-        path: Its directory.
-        newest: The newest version, which is another one where this one is worse than that by more
-            than it may be.
+        newest: The newest version, which is another one, or None, where this one does not meet
+            `train.export_if`.
     """
 
     path: str
-    newest: str
+    newest: str | None
 
     @property
     def refused(self) -> str | None:
@@ -51,13 +229,14 @@ class Exporter:
         """Exports nothing yet.
 
         Args:
-            inputs: The run's.
             base: Directory of the versions; empty for that of the run, which may also be a
                 directory for the model itself.
         """
         self._inputs = inputs
         self._base = base or inputs.export
         self._has_versions = bool(base) or inputs.has_versions
+        # Of an evaluator's versions each is better than all before.
+        self._conditions = () if base else inputs.experiment.train.export_if
 
     def export_store(
         self, store: ParameterStore, checkpoint: str, metrics: Mapping[str, float] | None
@@ -65,15 +244,7 @@ class Exporter:
         """Exports the model with a store's parameters, once it predicts what they do.
 
         Args:
-            store: The parameters.
-            checkpoint: Name of the checkpoint that holds them too.
             metrics: What was measured of them; None for nothing.
-
-        Raises:
-            StorageError: If it cannot be written.
-            UserError: If a ps does not see the directory.
-            RunError: If it predicts something else.
-            tf.errors.OpError: If a ps is lost.
         """
         return self._export(StoreParameters(self._inputs.model, store), checkpoint, metrics)
 
@@ -81,12 +252,7 @@ class Exporter:
         """Exports the model of a checkpoint, which this process reads by itself.
 
         Args:
-            checkpoint: One of the job's.
             metrics: What was measured of it; None for nothing.
-
-        Raises:
-            StorageError: If it cannot be written.
-            RunError: If the checkpoint cannot be read, or it predicts something else.
         """
         try:
             parameters = CheckpointParameters(checkpoint, self._inputs.model, self._inputs.rules)
@@ -94,7 +260,7 @@ class Exporter:
         except DamagedCheckpointError as damage:
             raise RunError(
                 f"checkpoint {checkpoint.path}, of the best evaluation, is damaged: {damage}; "
-                "export the last one with --export=last"
+                "export the last one with --train.export=last"
             ) from None
 
     def _export(
@@ -118,43 +284,18 @@ class Exporter:
         if not self._has_versions:
             return Exported(self._base, self._base)
         newest = versions.newest_version(self._base)
-        drop = self._drop(metrics_of(newest), metrics) if newest else 0.0
-        limit = self._inputs.experiment.train.max_metric_drop
-        if newest is None or drop <= limit:
+        known = metrics_of(newest) if newest and self._conditions else {}
+        if not (problem := unmet(self._conditions, metrics, known)):
             path = versions.next_version(self._base)
             return Exported(path, path)
         path = versions.refused_path(self._base)
-        _log.warning(
-            "%s is worse by %.6g than that of %s, more than train.max_metric_drop=%g: the model is "
-            "exported to %s, and %s stays the newest version",
-            self._inputs.best_metric.name,
-            drop,
-            newest,
-            limit,
-            path,
-            newest,
-        )
+        stays = f"{newest} stays the newest version" if newest else "there is no version yet"
+        _log.warning("%s: the model is exported to %s, and %s", problem, path, stays)
         return Exported(path, newest)
-
-    def _drop(self, before: Mapping[str, float], now: Mapping[str, float]) -> float:
-        """How much worse the second metrics are; 0 where one of them is not known."""
-        metric = self._inputs.best_metric
-        if metric.name not in before or metric.name not in now:
-            return 0.0
-        change = before[metric.name] - now[metric.name]
-        drop = change if metric.is_higher_better else -change
-        return drop if math.isfinite(drop) else math.inf
 
 
 def metrics_of(version: str) -> dict[str, Any]:
-    """What was measured of an exported version, by metric; nothing where it does not say.
-
-    Args:
-        version: Its directory.
-
-    Raises:
-        StorageError: If the storage does not answer.
-    """
+    """What was measured of an exported version, by metric; nothing where it does not say."""
     try:
         content = json.loads(files.read(posixpath.join(version, SCHEMA_FILE)))
     except (FileNotFoundError, json.JSONDecodeError):

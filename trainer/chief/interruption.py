@@ -1,19 +1,50 @@
 """SIGINT and SIGTERM to the chief: the run ends at once, or where it can be saved soon."""
 
 import contextlib
+import os
 import signal
+import sys
 from collections.abc import Iterator
 from types import FrameType
+from typing import NoReturn
 
+_VARIABLE = "TFPS_STARTED_ANEW"
+_FIRST_FILE = 3  # behind stdin, stdout and stderr
+_kept: set[int] = set()
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Interrupted(BaseException):
-    """SIGINT or SIGTERM arrived.
+def has_restarted() -> bool:
+    """Whether `restart_process` has started this program."""
+    return _VARIABLE in os.environ
 
-    Attributes:
-        signal: Its number.
+
+def keep_open(file: int) -> None:
+    """Leaves an open file, given by its number, to the program that is started instead."""
+    _kept.add(file)
+
+
+def restart_process() -> NoReturn:
+    """Replaces the program of this process by itself, with the same arguments.
+
+    The process stays the same to whoever started it. Its connections and its servers end, and its
+    files are closed but for those of `keep_open`.
     """
+    os.environ[_VARIABLE] = "1"
+    signal.setitimer(signal.ITIMER_REAL, 0)  # it would outlive the program
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.dup2(sys.stderr.fileno(), _FIRST_FILE - 1)  # `terminal.redirect_noise` has moved it
+    # TensorFlow's sockets would be kept, and its server's port with them.
+    for file in map(int, os.listdir("/proc/self/fd")):
+        if file >= _FIRST_FILE:
+            with contextlib.suppress(OSError):  # the listing's own, which is closed by now
+                os.set_inheritable(file, file in _kept)
+    os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - our own arguments
+
+
+class Interrupted(BaseException):
+    """SIGINT or SIGTERM arrived."""
 
     def __init__(self, signal: int):
         super().__init__(signal)
@@ -29,11 +60,6 @@ class Interruption:
     """
 
     def __init__(self, grace_seconds: float):
-        """Takes over no signal yet.
-
-        Args:
-            grace_seconds: Time for a block that defers a signal to end by itself.
-        """
         self._grace_seconds = grace_seconds
         self._is_deferring = False
         self._noted: int | None = None
@@ -56,11 +82,7 @@ class Interruption:
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
-        """A block that ends soon after `is_requested`, and by itself.
-
-        Raises:
-            Interrupted: After the block, or within it when its time is up.
-        """
+        """A block that ends soon after `is_requested`, and by itself."""
         self._is_deferring = True
         try:
             yield

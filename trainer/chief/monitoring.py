@@ -5,23 +5,22 @@ import importlib
 import logging
 import posixpath
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from tfps.cluster.spec import Cluster
+from tfps.cluster.traffic import Traffic
 from tfps.errors import UserError
+from tfps.job_dir.task_files import TaskUsage
 from tfps.job_dir.task_name import TaskName
-from tfps.monitoring import history
-from tfps.monitoring.events import RunEvent
-from tfps.monitoring.history import RunHistory
-from tfps.monitoring.recorder import RunRecorder, Watcher
+from tfps.monitoring import recorder
+from tfps.monitoring.events import RunEvent, TasksMeasured
+from tfps.monitoring.recorder import RunHistory, RunRecorder, Watcher
 from tfps.monitoring.tensorboard import TensorBoardLog
 from tfps.monitoring.tracker import TrackedRun, Tracker
 from tfps.storage.failures import StorageError
-from trainer.chief.observer import SAMPLE_SECONDS, RunObserver
+from trainer.chief.observer import SAMPLE_SECONDS, RunObserver, StatusBoard
 from trainer.chief.run_inputs import RunInputs
-from trainer.chief.status_board import StatusBoard
-from trainer.chief.usages import TaskUsages
-from trainer.page.run_page import RunPage
+from trainer.page.page import RunPage
 
 TRACKERS = {  # classes by name
     "mlflow": "MlflowTracker",
@@ -31,19 +30,38 @@ TRACKERS = {  # classes by name
 _log = logging.getLogger(__name__)
 
 
+class TaskUsages:
+    """Asks for what is new, again and again."""
+
+    def __init__(self, job_dir: str, cluster: Cluster):
+        self._job_dir = job_dir
+        self._own = str(cluster.task)
+        self._traffic = None if cluster.is_local else Traffic(cluster.addresses()).count
+        others = [] if cluster.is_local else list(cluster.peers())
+        others += [TaskName("evaluator", index) for index in range(len(cluster.evaluators))]
+        # What there is by now is perhaps of tasks of before.
+        self._others = {task: TaskUsage.read(job_dir, task) for task in others}
+
+    def look(self) -> Iterable[TasksMeasured]:
+        """What this process takes, and what others have reported since the last call."""
+        tasks = {self._own: TaskUsage.own(self._traffic)}
+        for task, known in self._others.items():
+            found = TaskUsage.read(self._job_dir, task)
+            if found and found != known:
+                self._others[task] = tasks[str(task)] = found
+        return [TasksMeasured(at=time.time(), tasks=tasks)]
+
+
 @dataclasses.dataclass(frozen=True)
 class Monitoring:
     """How a run is watched.
 
     Attributes:
         tensorboard: Directory of the curves for TensorBoard; empty for JOB_DIR/tensorboard.
-        sample_seconds: Between one sample of the training and the next.
-        overrides: What was set of the config for this run, as `field=value`.
         metrics_port: Where Prometheus may ask; None where it may not.
         metrics_address: Of the chief's machine, where it may ask; 127.0.0.1 for itself alone.
         profiler_port: Where a job in one process can be traced; None where it cannot.
         histograms_every: Epochs after which parameters and gradients are measured; 0 for never.
-        trackers: Which services keep the run, of those in `TRACKERS`.
     """
 
     tensorboard: str = ""
@@ -56,11 +74,7 @@ class Monitoring:
     trackers: tuple[str, ...] = ()
 
     def traced_at(self, cluster: Cluster) -> dict[str, list[str]]:
-        """Where TensorFlow's profiler reaches the tasks of a job, by job; nowhere it may be.
-
-        Args:
-            cluster: The cluster, as its chief sees it.
-        """
+        """Where TensorFlow's profiler reaches the tasks of a job, by job; nowhere it may be."""
         if not cluster.is_local:
             return {job: list(addresses) for job, addresses in cluster.spec().items()}
         return {} if self.profiler_port is None else {"chief": [f"127.0.0.1:{self.profiler_port}"]}
@@ -68,15 +82,7 @@ class Monitoring:
     def observe(
         self, inputs: RunInputs, states: Callable[[], Mapping[TaskName, str]]
     ) -> RunObserver:
-        """Begins to keep what happens in a run.
-
-        Args:
-            inputs: The run's.
-            states: What state each task is in now, as "up" or "lost".
-
-        Raises:
-            UserError: If nothing can be served at the port, or a tracker cannot be used.
-        """
+        """Begins to keep what happens in a run."""
         began, job_dir = time.time(), inputs.job_dir
         board = StatusBoard(inputs, states)
         curves = self.tensorboard or posixpath.join(job_dir, "tensorboard")
@@ -113,7 +119,7 @@ def _tracker(name: str) -> Tracker:
 def _past(job_dir: str) -> list[RunEvent]:
     """What the job's history tells; one that cannot be read ends no run."""
     try:
-        return history.read(job_dir)
+        return recorder.read(job_dir)
     except (StorageError, UserError) as error:
         _log.warning("curves of epochs may be drawn twice: %s", error)
         return []

@@ -1,14 +1,21 @@
 """Tells whoever watches a run what the chief sees of it."""
 
+import dataclasses
+import re
+import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.cluster.monitor import Failure, Failures
-from tfps.coordinator.progress import Progress, WorkerShares
+from tfps.coordinator.coordinator import Progress, WorkerShares
 from tfps.evaluation.history import Evaluation
-from tfps.job_dir.report_fields import SaveCounts, StalenessCounts
+from tfps.experiment.experiment import Experiment
+from tfps.job_dir.report import SaveCounts, StalenessCounts, WorkerShare
+from tfps.job_dir.task_files import TaskUsage
+from tfps.job_dir.task_name import TaskName
 from tfps.leases.queue import LeaseQueue
+from tfps.live_view.status import UP, RunStatus, TaskStatus
 from tfps.monitoring.events import (
     CheckpointSaved,
     EpochTrained,
@@ -18,26 +25,139 @@ from tfps.monitoring.events import (
     RunEnded,
     RunEvent,
     Sampled,
+    TableSize,
     TaskBack,
     TaskLost,
+    TasksMeasured,
     TrainingBegan,
 )
 from tfps.monitoring.recorder import RunRecorder
+from tfps.store.layout import StoreLayout
 from trainer.chief.run_inputs import RunInputs
-from trainer.chief.settings import settings_of, tables_of, without_secret
-from trainer.chief.status_board import StatusBoard
 
+# Tokens are words as well: max_tokens is no secret.
+_SECRET = re.compile(
+    r"secret|passw|credential|(api|access|private)_?key|(api|access|auth|bearer)_?token",
+    re.IGNORECASE,
+)
+_HIDDEN = "(not shown)"
 SAMPLE_SECONDS = 10.0
 _Single = EpochTrained | Evaluated | TaskBack | TaskLost  # what is told once
+
+
+class StatusBoard:
+    """Knows how far the training is, and how each task of the job is."""
+
+    name = "the live view"
+
+    def __init__(self, inputs: RunInputs, states: Callable[[], Mapping[TaskName, str]]):
+        self._inputs = inputs
+        self._states = states
+        self._total = inputs.data.records_before(inputs.experiment.train.epochs)
+        self._loss: float | None = None
+        self._lock = threading.Lock()
+        self._usages: dict[str, TaskUsage] = {}  # by name of the task; told in another thread
+        self._cores: dict[str, float] = {}
+
+    def tell(self, event: RunEvent) -> None:
+        """Takes note of what the tasks take of their machines."""
+        if not isinstance(event, TasksMeasured):
+            return
+        with self._lock:
+            for name, usage in event.tasks.items():
+                before = self._usages.get(name)
+                if before and before.at < usage.at and before.cpu_seconds <= usage.cpu_seconds:
+                    seconds = usage.at - before.at
+                    self._cores[name] = (usage.cpu_seconds - before.cpu_seconds) / seconds
+                self._usages[name] = usage
+
+    def flush(self) -> None:
+        """Nothing is to be written."""
+
+    def note(self, progress: Progress) -> None:
+        """Takes note of the loss, which not every progress has."""
+        self._loss = self._loss if progress.loss is None else progress.loss
+
+    def status(self, progress: Progress, shares: WorkerShares) -> RunStatus:
+        """How far the run is."""
+        inputs, rate = self._inputs, progress.examples_per_second
+        data = inputs.data
+        with self._lock:
+            tasks = tuple(self._tasks(shares.report()))
+        return RunStatus(
+            config=inputs.experiment.name,
+            mode=inputs.mode.name,
+            epoch=progress.epoch + 1,
+            epochs=inputs.experiment.train.epochs,
+            records=progress.examples - data.records_before(progress.epoch),
+            records_of_epoch=data.of_epoch(progress.epoch).records,
+            examples_per_second=rate,
+            loss=self._loss,
+            seconds_left=max(0, self._total - progress.examples) / rate if rate > 0 else None,
+            tasks=tasks,
+        )
+
+    def _tasks(self, shares: list[WorkerShare]) -> Iterator[TaskStatus]:
+        cluster, states = self._inputs.cluster, self._states()
+        total = sum(share.records for share in shares)
+        own = [cluster.task] if cluster.job == "chief" else []
+        evaluators = [TaskName("evaluator", index) for index in range(len(cluster.evaluators))]
+        # Where there are no ps the chief trains as well, and is the first.
+        training = [*([] if cluster.ps else own), *(t for t in states if t.job == "worker")]
+        by_task = dict(zip(training, shares, strict=False))
+        for task in dict.fromkeys([*own, *states, *evaluators]):
+            share, usage = by_task.get(task), self._usages.get(str(task))
+            yield TaskStatus(
+                name=task.label,
+                state=states.get(task, UP),
+                share=share.records / total if share and total else None,
+                idle=share.idle_share if share else None,
+                memory_bytes=usage.memory_bytes if usage else None,
+                cores=self._cores.get(str(task)),
+            )
+
+
+def settings_of(experiment: Experiment) -> dict[str, str]:
+    """What an experiment says, by field; what may be a secret is not shown.
+
+    Args:
+        experiment: The experiment; of a task that is no dataclass there is nothing to say.
+    """
+    mode = experiment.mode
+    parts = {"task": experiment.task, "data": experiment.data, "train": experiment.train}
+    found = {"mode.name": mode.name if mode else ""} | {
+        f"{name}.{field.name}": str(getattr(part, field.name))
+        for name, part in {**parts, "mode": mode}.items()
+        if dataclasses.is_dataclass(part)
+        for field in dataclasses.fields(part)
+    }
+    return {name: _HIDDEN if _SECRET.search(name) else value for name, value in found.items()}
+
+
+def without_secret(override: str) -> str:
+    """`field=value`, without the value where the field's name says that it is a secret."""
+    field, _, _ = override.partition("=")
+    return f"{field}={_HIDDEN}" if _SECRET.search(field) else override
+
+
+def tables_of(layout: StoreLayout) -> tuple[TableSize, ...]:
+    """The tables of a model, in the order of their groups."""
+    return tuple(
+        TableSize(
+            table.name,
+            table.rows,
+            table.dim,
+            table.rows * group.row.bytes,
+        )
+        for group in layout.groups
+        for table in group.layout.tables
+    )
 
 
 class RunObserver:
     """Makes events of what happens, each once, also where a chief begins again.
 
     What a chief before this one has told it knows by the job's history.
-
-    Attributes:
-        board: Knows how far the run is.
     """
 
     def __init__(
@@ -52,12 +172,8 @@ class RunObserver:
         """Has told nothing yet.
 
         Args:
-            recorder: Takes what happens.
-            board: Knows how far the run is.
             past: What was told by chiefs of the job before this one.
-            sample_seconds: Between one sample of the training and the next.
             histograms_every: Epochs after which it is to be told what the parameters are; 0: never.
-            stop: Ends what else there is to end.
         """
         self.board = board
         self._stop = stop
@@ -73,12 +189,7 @@ class RunObserver:
         self._seen_failures = 0
 
     def began(self, inputs: RunInputs, overrides: Sequence[str] = ()) -> None:
-        """Says that a chief has begun to work on the job.
-
-        Args:
-            inputs: The run's.
-            overrides: What was set of its config for it, as `field=value`.
-        """
+        """Says that a chief has begun to work on the job."""
         cluster = inputs.cluster
         self._tell(
             RunBegan(
@@ -119,14 +230,7 @@ class RunObserver:
         workers: WorkerShares,
         steps: Callable[[], int],
     ) -> None:
-        """Notes how far the training is, and takes a sample of it every few seconds.
-
-        Args:
-            progress: How far it is.
-            queue: Its leases.
-            workers: What each worker did.
-            steps: Asks the ps for the number of updates.
-        """
+        """Notes how far the training is, and takes a sample of it every few seconds."""
         if progress.loss is not None:
             self._loss_sum += progress.loss * (progress.examples - self._examples)
         self.board.note(progress)
@@ -136,13 +240,7 @@ class RunObserver:
             self._sample(queue, workers, steps)
 
     def paused(self, queue: LeaseQueue, workers: WorkerShares, steps: Callable[[], int]) -> None:
-        """Takes a sample where training pauses, so that there is one of a short run, too.
-
-        Args:
-            queue: The leases of the training.
-            workers: What each worker did.
-            steps: Asks the ps for the number of updates.
-        """
+        """Takes a sample where training pauses, so that there is one of a short run, too."""
         if self._examples > self._sampled[0]:
             self._sample(queue, workers, steps)
 
@@ -175,9 +273,6 @@ class RunObserver:
         """Says that a checkpoint is committed, and of epochs that have ended with it.
 
         Args:
-            checkpoint: The checkpoint.
-            saves: Those of this connection.
-            staleness: Of the updates of this connection.
             rate: The learning rate at a number of updates, None where it is not known.
         """
         self._tell(
@@ -226,11 +321,7 @@ class RunObserver:
         self._tell(event)
 
     def look_for_losses(self, failures: Failures) -> None:
-        """Tells of tasks that were lost, or are back, since it was called last.
-
-        Args:
-            failures: All losses of the run.
-        """
+        """Tells of tasks that were lost, or are back, since it was called last."""
         total = sum(failures.by_job.values())
         new = min(total - self._seen_failures, len(failures))
         self._seen_failures = total
@@ -244,12 +335,7 @@ class RunObserver:
                 self._tell_new(TaskBack(at=at, task=str(failure.task), seconds=failure.back_after))
 
     def ended(self, status: str, error: str | None = None) -> None:
-        """Says how the run has ended.
-
-        Args:
-            status: As in the report.
-            error: Why it failed, if it did.
-        """
+        """Says how the run has ended."""
         self._tell(RunEnded(at=time.time(), status=status, error=error))
 
     def close(self) -> None:

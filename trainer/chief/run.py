@@ -3,43 +3,106 @@
 import gc
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable
 from typing import NoReturn, Protocol
 
 import tensorflow as tf
 
-from tfps.allreduce.executor import ReplicaExecutor
-from tfps.allreduce.group import LostReplicaError
+from tfps.allreduce.group import LostReplicaError, ReplicaExecutor
+from tfps.checkpoint.checkpoint import Checkpoint
+from tfps.checkpoint.directory import CheckpointDirectory, OldCheckpoints, Retention
+from tfps.checkpoint.restore import WarmStart, restore_newest
+from tfps.checkpoint.saver import Saver
 from tfps.cluster import failures
 from tfps.cluster.connection_guard import ConnectionGuard
 from tfps.cluster.liveness import Liveness
 from tfps.cluster.monitor import Failures, TaskMonitor
 from tfps.cluster.peers import wait_for_ps
+from tfps.cluster.ps_calls import PsCalls
 from tfps.cluster.spec import Cluster
 from tfps.coordinator.connector import Connector
 from tfps.coordinator.executor import Executor
-from tfps.coordinator.sync_every import SyncEvery
 from tfps.errors import LostPsError, WorkersChangedError
-from tfps.job_dir import cluster_addresses
+from tfps.evaluation.history import Evaluations
+from tfps.job_dir import task_files
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
-from tfps.job_dir.preemption import PreemptionNotices
-from tfps.job_dir.report import reopen
-from tfps.job_dir.report_fields import FAILED, FINISHED, INTERRUPTED
+from tfps.job_dir.report import FAILED, FINISHED, INTERRUPTED, reopen
+from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
-from trainer.chief import needs
-from trainer.chief.beginning import prepare_training
-from trainer.chief.handover import RestartState
-from trainer.chief.interruption import Interrupted, Interruption
+from tfps.worker.loop import SyncEvery
+from trainer.chief import preflight
+from trainer.chief.engine import Engine
+from trainer.chief.interruption import Interrupted, Interruption, has_restarted, restart_process
 from trainer.chief.monitoring import Monitoring
-from trainer.chief.restart import has_restarted, restart_process
 from trainer.chief.run_inputs import RunInputs
 from trainer.chief.run_report import RunReport
-from trainer.chief.state import ChiefState
-from trainer.chief.trial import Trial
+from trainer.chief.state import ChiefState, RestartState, Trial
+from trainer.chief.training import Training
 from trainer.chief.wait_limits import WaitLimits
-from trainer.console.progress_display import ProgressDisplay
+from trainer.console.terminal import ProgressDisplay
 
 _log = logging.getLogger(__name__)
+
+
+def prepare_training(inputs: RunInputs, executor: Executor, state: ChiefState) -> Training:
+    """Creates the parameters and restores the newest checkpoint."""
+    stall_seconds = state.limits.stall_seconds
+    ps_calls = PsCalls(state.monitor, stall_seconds)
+    engine = ps_calls(
+        "creating the parameters",
+        lambda: Engine.build(
+            inputs, executor, state.monitor, stall_seconds, sync_every=state.sync_every
+        ),
+        inputs.layout.ps_bytes,
+    )
+    directory = CheckpointDirectory(inputs.job_dir)
+    saver = ps_calls("preparing to save", lambda: _saver(engine, directory, ps_calls))
+    checkpoint = ps_calls(
+        "restoring a checkpoint",
+        lambda: _restore(engine, directory, saver, state.report),
+        inputs.layout.ps_bytes,
+        meanwhile=engine.trace,
+    )
+    return Training(engine, state, ps_calls, saver, checkpoint)
+
+
+def _saver(engine: Engine, directory: CheckpointDirectory, ps_calls: PsCalls) -> Saver:
+    inputs, train = engine.inputs, engine.inputs.experiment.train
+    keep, hours = train.keep_checkpoints, train.keep_checkpoint_hours
+    retention = Retention(keep, hours, inputs.best_metric)
+    return Saver(
+        directory,
+        OldCheckpoints(directory, retention, Evaluations(inputs.job_dir)),
+        engine.store,
+        ps_calls,
+        train.checkpoint_in_background,
+        train.largest_increment,
+        train.checkpoint_seconds / 2,
+    )
+
+
+def _restore(
+    engine: Engine, directory: CheckpointDirectory, saver: Saver, report: RunReport
+) -> Checkpoint | None:
+    """Restores the newest checkpoint, after which the saver goes on; None if there is none.
+
+    A job without any begins with what it takes of another's, if it takes anything.
+    """
+    directory.delete_uncommitted()
+    began = time.monotonic()
+    datasets = engine.inputs.data.identities()
+    checkpoint, passed_over = restore_newest(directory, engine.store, datasets)
+    if checkpoint is None:
+        if warm_start := WarmStart.of(engine.inputs.experiment.train):
+            taken = warm_start.begin(engine.store)
+            report.began_from(taken.path, time.monotonic() - began)
+        return None
+    saver.go_on_from(checkpoint)
+    trained = f"{checkpoint.queue.trained:,}"
+    _log.info("resuming from %s: %s records trained", checkpoint.path, trained)
+    report.restored(checkpoint.path, passed_over, time.monotonic() - began)
+    return checkpoint
 
 
 class Work(Protocol):
@@ -58,15 +121,7 @@ def join(cluster: Cluster, job_dir: str, limits: WaitLimits, hint: str) -> Repli
     A replica that is lost meanwhile makes this process begin again.
 
     Args:
-        cluster: The cluster, as its chief sees it.
         job_dir: Where the other replicas look whether this chief is done.
-        limits: Of the waits.
-        hint: How large tensors travel, see `ReplicaGroup`.
-
-    Raises:
-        UserError: If a replica does not answer in time, or the chief's own port is taken.
-        RunError: If all answer, but do not come together in time, or replicas are lost again and
-            again.
     """
     reopen(job_dir)
     restart_state = RestartState.found()
@@ -97,20 +152,6 @@ def run(
     goes on from the last checkpoint. Some other losses have this process begin again, and it does
     not return from here: that of a replica where there are no ps, that of a worker for good and the
     arrival of one that was left out, and a loss of ps after several others.
-
-    Args:
-        inputs: What to train, on what.
-        limits: Of the chief's waits.
-        interruption: Signals that ask to stop.
-        display: Where progress is shown.
-        monitoring: How the run is watched.
-        replica: What `join` returned, in a cluster without ps.
-        prepare: Makes what is to be done of a connection.
-
-    Raises:
-        UserError: If what is found on the way cannot be used.
-        RunError: If the run cannot go on.
-        Interrupted: When a signal asks to stop.
     """
     state = _begin(inputs, limits, interruption, monitoring)
     try:
@@ -155,13 +196,13 @@ def _begin(
         limits.connect_seconds,
         limits.min_workers,
         has_restarted(),
-        needs.task_memory(inputs),
+        preflight.task_memory(inputs),
     )
     known = Failures(before.failures, before.failures_by_job)
     monitor = TaskMonitor(peers, guard, failures=known)
     observer = monitoring.observe(inputs, lambda: _states(peers, connector, monitor))
     fence = ChiefFence.take_over(job_dir)
-    cluster_addresses.write(job_dir, monitoring.traced_at(cluster))
+    task_files.write(job_dir, monitoring.traced_at(cluster))
     report = RunReport.begin(inputs, fence)
     observer.began(inputs, monitoring.overrides)
     return ChiefState(

@@ -2,46 +2,127 @@
 
 import dataclasses
 import logging
-import math
 import posixpath
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import keras
+import numpy as np
+import tensorflow as tf
 
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.checkpoint.warm_start import WarmStart
+from tfps.checkpoint.restore import WarmStart
 from tfps.cluster.spec import Cluster
-from tfps.data.cached_paths import CachedPaths
+from tfps.data import manifest as manifests
+from tfps.data import schema as schemas
+from tfps.data.batches import Batching, read_batches
 from tfps.data.manifest import Manifest
+from tfps.data.record_source import RecordSource
+from tfps.data.shard_cache import CachedPaths
 from tfps.data.training_data import TrainingData, directories
 from tfps.errors import UserError
-from tfps.evaluation.best import BestMetric
+from tfps.evaluation.history import BestMetric
 from tfps.evaluation.metrics import check_metrics, metric_names, try_metrics
 from tfps.experiment.experiment import BEST, NO_EXPORT, WIRE_DTYPES, Experiment, Train
-from tfps.experiment.mode import Mode
+from tfps.experiment.mode import Mode, suited
 from tfps.experiment.task import Task
-from tfps.export.names import EXPORT_DIRECTORY
+from tfps.export.exported_files import EXPORT_DIRECTORY
 from tfps.export.saved_model import try_export
+from tfps.leases.bad_record_log import explain_failure
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.planner.compatibility import refuse_unsuitable
 from tfps.planner.memory import check_memory
-from tfps.storage import preflight
-from tfps.storage.preflight import Use
+from tfps.storage import files, objects
+from tfps.storage.failures import StorageError
+from tfps.storage.objects import Use
 from tfps.store.layout import StoreLayout
+from trainer.chief import export_conditions
 from trainer.chief.callback_checks import make_callbacks
-from trainer.chief.inputs import (
-    EVALUATED,
-    TRAINED,
-    DataUse,
-    check_writable,
-    evaluator_of,
-    first_labels,
-    read_data,
-)
-from trainer.chief.restart import has_restarted
+from trainer.chief.interruption import has_restarted
 
+_FIRST_RECORDS = 4096  # that are looked at before the work begins
 _log = logging.getLogger(__name__)
+
+
+class DataUse(NamedTuple):
+    """What a dataset is for.
+
+    Attributes:
+        needs_labels: Whether its records must have the task's labels.
+    """
+
+    flag: str
+    needs_labels: bool = True
+
+
+TRAINED, EVALUATED = DataUse("--data.train"), DataUse("--data.eval")
+
+
+def read_data(task: Task, directory: str, use: DataUse, may_be_cut: bool = False) -> Manifest:
+    """Reads a dataset's manifest and holds it against the task.
+
+    Args:
+        task: Whose features and labels the records must have.
+        may_be_cut: Whether a shard may have fewer bytes than the manifest says, and records may
+            lack what they must have: where bad records are passed over.
+    """
+    flag = use.flag
+    if not directory:
+        raise UserError(f"{flag} is missing: name the directory that trainer.prepare wrote")
+    manifest = manifests.read(directory, flag, may_be_cut)
+    wanted = task.schema()
+    if not manifest.labels and not use.needs_labels:
+        wanted = wanted._replace(labels=())
+    schemas.check(manifest, wanted, flag)
+    if not manifest.records:
+        raise UserError(f"{flag}={directory} holds no records")
+    if not may_be_cut:
+        schemas.refuse_missing(manifest.counts, manifest.records, wanted, f"{flag}={directory}")
+    return manifest
+
+
+def first_records(data: Manifest, most: int) -> RecordSource:
+    """The first records of a dataset: those of one shard, at most so many."""
+    shard = next(shard for shard in data.shards if shard.records)
+    end = min(shard.records, most)
+    return RecordSource(data.path_of(shard), shard.compression, end=end)
+
+
+def first_labels(task: Task, data: Manifest) -> dict[str, np.ndarray]:
+    """What metrics look at in the first records of a dataset, `[records, ...]` by name."""
+    values = first_values(task, data)
+    return {each.name: values[each.name].numpy() for each in task.measured()}
+
+
+def first_values(task: Task, data: Manifest) -> dict[str, tf.Tensor]:
+    """The features, and the labels that there are, of the first records of a dataset, by name."""
+    source = first_records(data, _FIRST_RECORDS)
+    schema = task.schema() if data.labels else task.schema()._replace(labels=())
+    try:
+        features, labels = next(iter(read_batches(source.tensors(), Batching(schema, source.end))))
+    except tf.errors.OpError as error:
+        held = [*task.features(), *task.labels()]
+        raise explain_failure(error, "reading the first records", source, held) from None
+    return {**features, **labels}
+
+
+def check_writable(job_dir: str, task: str) -> None:
+    """Writes and deletes a file in the job_dir.
+
+    Args:
+        task: Name of this task, since others may do the same at the same time.
+    """
+    probe = posixpath.join(job_dir, f".writable-{task}")
+    try:
+        files.make_directories(job_dir)
+        files.write(probe, b"")
+        files.remove(probe)
+    except StorageError as error:
+        raise UserError(
+            f"--job_dir={job_dir} cannot be written ({error}); name a directory that every "
+            "task can write"
+        ) from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,19 +130,8 @@ class RunInputs:
     """What can be had, and refused, before another task is needed.
 
     Attributes:
-        experiment: What to train.
-        cluster: On which tasks.
-        mode: How the workers' updates come together.
-        job_dir: Where to write.
-        export: Where the exported model goes.
         has_versions: Whether that has a directory for each version of it.
-        data: The training data.
         eval_data: The evaluation data, None for no evaluation.
-        model: The task's model without its parameters.
-        rules: How dense parameters and tables are updated.
-        layout: Where they lie on the ps.
-        staged: Where workers have copies of shards.
-        best_metric: Which of several evaluations is the best.
         ps_memory: Memory of one ps, bytes, as it was told; None if it was not.
     """
 
@@ -94,20 +164,12 @@ class RunInputs:
         """Gathers the inputs of a run.
 
         Args:
-            experiment: What to train.
-            cluster: On which tasks.
-            job_dir: Where to write.
             ps_memory: Memory of one ps, bytes; None has each ps say it.
             cache_dir: Where workers keep copies of shards; empty for none.
             export: Where the exported model itself goes; empty for versions in JOB_DIR/export.
             use: What the experiment's `data.train` is for.
-
-        Raises:
-            UserError: If the mode, the data, its negatives, the model, an optimizer, a callback,
-                the job_dir or what a new job begins with cannot be used, or the parameters do not
-                fit the ps.
         """
-        mode = experiment.mode.on(cluster)
+        mode = suited(experiment.mode, cluster)
         experiment.negatives()  # refuses those that cannot be sampled before anything is read
         if cluster.is_replicated:
             _refuse_unshared(experiment)
@@ -117,6 +179,12 @@ class RunInputs:
         staged = CachedPaths(cache_dir, [*data.datasets, *([eval_data] if eval_data else [])])
         model = _build_model(experiment, cluster)
         best_metric, train = _best_metric(experiment, model, eval_data), experiment.train
+        export_conditions.check(train.export_if, _metric_names(experiment.task, model))
+        if train.export_if and export:
+            raise UserError(
+                f"train.export_if: {export} is for the model itself, not for its versions; leave "
+                "it out, or deploy the model with --deploy_to"
+            )
         rules = Rules.of(experiment.task, model, train.row_updates, train.repeated_ids)
         refuse_unsuitable(mode, experiment, model, rules)
         layout = StoreLayout.of(model, rules, max(1, len(cluster.ps)))
@@ -151,7 +219,7 @@ class RunInputs:
     @property
     def evaluator(self) -> str:
         """Who evaluates in place of the workers, for messages; empty where they do."""
-        return evaluator_of(self.experiment, self.cluster)
+        return next((f"evaluator 0 ({address})" for address in self.cluster.evaluators), "")
 
     @property
     def metric_names(self) -> list[str]:
@@ -159,11 +227,7 @@ class RunInputs:
         return _metric_names(self.experiment.task, self.model)
 
     def make_callbacks(self) -> list[keras.callbacks.Callback]:
-        """The experiment's callbacks, fresh ones.
-
-        Raises:
-            UserError: If there is one that the chief cannot call.
-        """
+        """The experiment's callbacks, fresh ones."""
         metrics = self.metric_names if self.eval_data else []
         return make_callbacks(self.experiment, metrics, self.rules.dense.has_schedule)
 
@@ -188,10 +252,10 @@ def _read_datasets(
     """Reads the manifests of the training and the evaluation data, if their buckets can be used."""
     task, data, train = experiment.task, experiment.data, experiment.train
     of_epochs = directories(data.train, experiment.train.epochs)
-    preflight.check(
+    objects.check(
         [
             *(Use(use.flag, directory) for directory in of_epochs),
-            Use("--eval_data", data.eval),
+            Use("--data.eval", data.eval),
             Use("--job_dir", job_dir, writes=True),
         ]
     )
@@ -219,7 +283,7 @@ def _in_whole_batches(data: Manifest, experiment: Experiment) -> Manifest:
     whole = data.in_whole_batches(size)
     if not whole.records:
         raise UserError(
-            f"train.drop_remainder: no shard of --train_data={data.directory} holds a batch of "
+            f"train.drop_remainder: no shard of --data.train={data.directory} holds a batch of "
             f"{size} records; take fewer shards, or a smaller train.batch_size"
         )
     if left := data.records - whole.records:
@@ -239,7 +303,7 @@ def _check_warm_start(
     """Looks at what a job begins with that has no checkpoint yet."""
     warm_start = WarmStart.of(train)
     if warm_start and not CheckpointDirectory(job_dir).names():
-        preflight.check([Use("--init_from", warm_start.path)])
+        objects.check([Use("--train.init_from", warm_start.path)])
         warm_start.check(layout.signature(bool(model.loss_scaling)), model.numberings)
 
 
@@ -266,8 +330,8 @@ def _refuse_unshared(experiment: Experiment) -> None:
     for name, (value, only) in settings.items():
         if value != only:
             raise UserError(
-                f"{name}={value}: training without ps (--mode=allreduce) knows only {only}; leave "
-                "it out, or train with ps"
+                f"{name}={value}: training without ps (--mode.name=allreduce) knows only {only}; "
+                "leave it out, or train with ps"
             )
 
 
@@ -284,7 +348,7 @@ def _refuse_unreachable(model: StatelessModel, cluster: Cluster) -> None:
 
 def _check_evaluation(experiment: Experiment, cluster: Cluster) -> None:
     """Refuses what needs evaluations in a run that has none, or not at the end of an epoch."""
-    has_evaluator = bool(evaluator_of(experiment, cluster)) or cluster.job == "evaluator"
+    has_evaluator = bool(cluster.evaluators) or cluster.job == "evaluator"
     if experiment.callbacks and has_evaluator:
         raise UserError(
             f"experiment {experiment.name!r} has callbacks, and the job an evaluator, whose "
@@ -293,14 +357,16 @@ def _check_evaluation(experiment: Experiment, cluster: Cluster) -> None:
         )
     if experiment.data.eval:
         return
-    mend = "name evaluation shards with --eval_data, or"
+    mend = "name evaluation shards with --data.eval, or"
     if experiment.train.export == BEST:
-        raise UserError(f"--export={BEST} without --eval_data; {mend} leave it out")
-    if math.isfinite(experiment.train.max_metric_drop):
-        drop = f"--max_metric_drop={experiment.train.max_metric_drop:g}"
-        raise UserError(f"{drop} without --eval_data; {mend} leave it out")
+        raise UserError(f"--train.export={BEST} without --data.eval; {mend} leave it out")
+    if experiment.train.export_if:
+        gate = f"train.export_if={','.join(experiment.train.export_if)}"
+        raise UserError(f"{gate} without --data.eval; {mend} leave it out")
     if has_evaluator:
-        raise UserError(f"the job has an evaluator but no --eval_data; {mend} leave it out")
+        raise UserError(f"the job has an evaluator but no --data.eval; {mend} leave it out")
     if experiment.train.early_stopping:
         patience = experiment.train.early_stopping
-        raise UserError(f"--early_stopping={patience} without --eval_data; {mend} leave it out")
+        raise UserError(
+            f"--train.early_stopping={patience} without --data.eval; {mend} leave it out"
+        )

@@ -11,41 +11,88 @@ import tensorflow as tf
 
 import tfps
 from tfps.errors import UserError
-from tfps.evaluation.best import BestMetric
-from tfps.evaluation.history import Evaluation
-from tfps.experiment.mode import LOCAL_SGD
+from tfps.evaluation.history import BestMetric, Evaluation
+from tfps.experiment.mode import LocalSGD
 from tfps.job_dir import report as report_file
 from tfps.job_dir.chief_fence import ChiefFence
-from tfps.job_dir.report_fields import (
+from tfps.job_dir.report import (
     FINISHED,
     BestEvaluation,
     EvaluationRow,
     ExampleCounts,
+    KeyTotals,
+    LossScaleState,
     Report,
+    ReportedBadRecord,
     ReportedFailure,
     ReportedRecovery,
+    RoundCounts,
     SaveCounts,
+    StalenessCounts,
     TaskCounts,
     Versions,
+    WorkerShare,
 )
+from tfps.leases.queue import LeaseQueue
+from tfps.storage import objects
 from tfps.storage.files import StorageError
+from trainer.chief.engine import Engine
 from trainer.chief.run_inputs import RunInputs
-from trainer.chief.training_counts import TrainingCounts
 
 _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
-class TaskHistory:
-    """What became of the tasks since the run began; the fields are the report's.
+class TrainingCounts:
+    """How far a training has come; the fields are those of the report with the same names."""
 
-    Attributes:
-        seconds: Since the run began.
-        failures: The last lost tasks.
-        failures_by_job: How often a task was lost.
-        recoveries: From lost ps or replicas.
-        left_out: Workers that the run is without.
-    """
+    examples: ExampleCounts
+    bad_records: list[ReportedBadRecord]
+    workers: list[WorkerShare]
+    epochs: int
+    steps: int
+    staleness: StalenessCounts
+    rounds: RoundCounts | None
+    steps_per_lease: int
+    loss_scale: LossScaleState | None
+    keys: Mapping[str, KeyTotals]
+    examples_per_second: float
+    storage_retries: int
+
+    @classmethod
+    def read(cls, engine: Engine, queue: LeaseQueue) -> "TrainingCounts":
+        """Reads what is counted here and on the ps."""
+        store, coordinator, inputs = engine.store, engine.coordinator, engine.inputs
+        last = inputs.experiment.train.epochs - 1
+        return cls(
+            examples=ExampleCounts(
+                per_epoch=inputs.data.of_epoch(min(queue.epoch, last)).records,
+                trained=queue.trained,
+                skipped=queue.skipped,
+                repeated=queue.repeated,
+                bad=queue.bad,
+            ),
+            bad_records=queue.bad_records.report(),
+            workers=coordinator.meter.worker_shares.report(),
+            epochs=queue.epoch,
+            steps=store.steps(),
+            staleness=store.staleness.report(),
+            rounds=engine.members.report() if engine.members else None,
+            steps_per_lease=coordinator.meter.lease_length.steps,
+            loss_scale=LossScaleState(*store.loss_scale.read()) if store.loss_scale else None,
+            keys={
+                table: KeyTotals(**counts)
+                for group in store.keyed_groups
+                for table, counts in group.counts().items()
+            },
+            examples_per_second=round(coordinator.meter.throughput.examples_per_second, 1),
+            storage_retries=objects.count(),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskHistory:
+    """What became of the tasks since the run began; the fields are the report's."""
 
     seconds: float
     failures: list[ReportedFailure]
@@ -62,25 +109,13 @@ class RunReport:
     """
 
     def __init__(self, job_dir: str, fence: ChiefFence, report: Report):
-        """Writes nothing yet.
-
-        Args:
-            job_dir: Where the file is.
-            fence: Tells whether the job_dir is this chief's.
-            report: What there is to report so far.
-        """
         self._job_dir = job_dir
         self._fence = fence
         self._report = report
 
     @classmethod
     def begin(cls, inputs: RunInputs, fence: ChiefFence) -> "RunReport":
-        """Writes that a run has begun, in place of the report of the run before.
-
-        Args:
-            inputs: The run's.
-            fence: Tells whether the job_dir is this chief's.
-        """
+        """Writes that a run has begun, in place of the report of the run before."""
         begun = cls(inputs.job_dir, fence, first_report(inputs, _last_report(inputs.job_dir)))
         begun._write()
         return begun
@@ -95,24 +130,13 @@ class RunReport:
         self._write(sync_every=steps)
 
     def restored(self, checkpoint: str, passed_over: Mapping[str, str], seconds: float) -> None:
-        """Says that the run goes on from a checkpoint.
-
-        Args:
-            checkpoint: Its path.
-            passed_over: What is wrong with newer ones, by path.
-            seconds: How long looking for it and reading it took.
-        """
+        """Says that the run goes on from a checkpoint."""
         self._write(
             resumed_from=checkpoint, passed_over=passed_over, restore_seconds=round(seconds, 3)
         )
 
     def began_from(self, checkpoint: str, seconds: float) -> None:
-        """Says that the job has begun with parameters of another one.
-
-        Args:
-            checkpoint: Path of the other job's.
-            seconds: How long looking for it and reading it took.
-        """
+        """Says that the job has begun with parameters of another one."""
         self._write(init_from=checkpoint, restore_seconds=round(seconds, 3))
 
     def ready(self, checkpoint: str | None, counts: TrainingCounts, history: TaskHistory) -> None:
@@ -120,32 +144,18 @@ class RunReport:
 
         Args:
             checkpoint: Path of the one that the parameters are of; None for initial ones.
-            counts: Up to it.
-            history: Of the tasks up to now.
         """
         self._write(checkpoint=checkpoint, **_fields(counts), **_fields(history))
 
     def saved(
         self, checkpoint: str, saves: SaveCounts, counts: TrainingCounts, history: TaskHistory
     ) -> None:
-        """Says that a checkpoint is committed.
-
-        Args:
-            checkpoint: Its path.
-            saves: Those of this run.
-            counts: What was trained when it was begun.
-            history: Of the tasks up to then.
-        """
+        """Says that a checkpoint is committed."""
         parts = {**_fields(counts), **_fields(history)}
         self._write(checkpoint=checkpoint, checkpoints=saves, **parts)
 
     def evaluated(self, evaluations: Sequence[Evaluation], metric: BestMetric) -> None:
-        """Says what all evaluations measured, and which is the best.
-
-        Args:
-            evaluations: All of the job, in the order of the training.
-            metric: By which one of them is the best.
-        """
+        """Says what all evaluations measured, and which is the best."""
         rows = [EvaluationRow(x.epoch, x.steps, x.metrics) for x in evaluations]
         best = metric.best([x.metrics for x in evaluations])
         self._write(
@@ -162,13 +172,8 @@ class RunReport:
         """Says why the training ends before its last epoch."""
         self._write(stopped_early=reason)
 
-    def exported(self, newest: str, refused: str | None = None) -> None:
-        """Says where the model is exported to.
-
-        Args:
-            newest: Its newest version.
-            refused: Where the model is that is too much worse than that version to be one.
-        """
+    def exported(self, newest: str | None, refused: str | None = None) -> None:
+        """Records where the newest version is, and a model that was refused to be one."""
         self._write(export=newest, export_refused=refused)
 
     def exported_best(self, path: str) -> None:
@@ -191,14 +196,6 @@ class RunReport:
         """Says that the run has ended otherwise; only logs it if the report cannot be written.
 
         The reason for that end is the error to show.
-
-        Args:
-            status: How the run ended.
-            history: Of the tasks.
-            error: Why the run failed, if it did.
-
-        Raises:
-            SupersededError: If the job_dir is another chief's by now.
         """
         try:
             self._write(status=status, error=error, **_fields(history))
@@ -215,12 +212,11 @@ def first_report(inputs: RunInputs, before: Report | None) -> Report:
     """The report at the beginning of a run.
 
     Args:
-        inputs: The run's.
         before: That of the job's last run; None for its first. What it says of the last checkpoint
             holds until this run has looked for one.
     """
     train, cluster = inputs.experiment.train, inputs.cluster
-    is_local_sgd = inputs.mode.name == LOCAL_SGD
+    steps = inputs.mode.sync_every if isinstance(inputs.mode, LocalSGD) else None
     begun = Report(
         mode=inputs.mode.name,
         config=inputs.experiment.name,
@@ -235,7 +231,7 @@ def first_report(inputs: RunInputs, before: Report | None) -> Report:
         negatives=inputs.experiment.data.negatives,
         examples=ExampleCounts(per_epoch=inputs.data.of_epoch(0).records),
         pipeline_depth=train.pipeline_depth,
-        sync_every=(inputs.mode.sync_every or None) if is_local_sgd else None,
+        sync_every=steps or None,
         best_auc=inputs.eval_data.best_auc if inputs.eval_data else None,
     )
     if before is None:
@@ -247,7 +243,7 @@ def first_report(inputs: RunInputs, before: Report | None) -> Report:
         epochs=before.epochs,
         steps=before.steps,
         # What was chosen once stays.
-        sync_every=begun.sync_every or (before.sync_every if is_local_sgd else None),
+        sync_every=begun.sync_every or (None if steps is None else before.sync_every),
         checkpoint=before.checkpoint,
         init_from=before.init_from if before.checkpoint else None,
     )

@@ -1,29 +1,197 @@
 """What a chief keeps while it connects to its cluster again and again."""
 
+import collections
 import dataclasses
+import json
 import logging
+import math
+import os
+import pathlib
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self
 
-from tfps.cluster.monitor import TaskMonitor
+from tfps.cluster.monitor import Failure, TaskMonitor
 from tfps.coordinator.connector import Connector
-from tfps.coordinator.recoveries import Recoveries
-from tfps.coordinator.sync_every import SyncEvery
-from tfps.errors import LostPsError, WorkersChangedError
+from tfps.coordinator.coordinator import Recoveries
+from tfps.errors import LostPsError, RunError, WorkersChangedError
+from tfps.evaluation.history import Evaluation
 from tfps.job_dir.chief_fence import ChiefFence
-from tfps.job_dir.preemption import PreemptionNotices
-from tfps.job_dir.report_fields import ReportedFailure
+from tfps.job_dir.report import ReportedFailure
+from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
-from tfps.storage.patience import Patience
-from trainer.chief.handover import RestartState
+from tfps.storage.failures import Patience
+from tfps.worker.loop import SyncEvery
+from trainer.chief import interruption
 from trainer.chief.interruption import Interruption
 from trainer.chief.observer import RunObserver
 from trainer.chief.run_report import RunReport, TaskHistory
-from trainer.chief.trial import Trial
 from trainer.chief.wait_limits import WaitLimits
-from trainer.chief.worker_changes import WorkerChanges
 
-_LOOK_SECONDS = 2.0
+_ID = "CLOUD_ML_TRIAL_ID"
+_FILE = "CLOUD_ML_HP_METRIC_FILE"
+_DEFAULT_FILE = "/tmp/hypertune/output.metrics"  # noqa: S108 - where Vertex AI looks
+_MOST_LINES = 100
 _log = logging.getLogger(__name__)
+_TIMES = 4.0  # as long as the last change took, so that all take a fifth of the time at most
+_MOST_SECONDS = 1800.0  # a worker that is away may not be kept for an hour: TensorFlow gives up
+_VARIABLE = "TFPS_HANDOVER"
+_NAME = "tfps-handover"
+_LOOK_SECONDS = 2.0
+
+
+class Trial:
+    """Reports metrics as the cloudml-hypertune package does: lines of JSON, all values texts.
+
+    Vertex AI picks those whose key is the metric of its study.
+    """
+
+    def __init__(self, number: str, path: str):
+        self._number = number
+        self._path = pathlib.Path(path)
+        self._lines: collections.deque[str] = collections.deque(maxlen=_MOST_LINES)
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> Self | None:
+        """The trial that this process belongs to, None if it is none.
+
+        Args:
+            environ: The environment variables, for example `os.environ`.
+        """
+        number = environ.get(_ID, "")
+        return cls(number, environ.get(_FILE) or _DEFAULT_FILE) if number else None
+
+    def report(self, evaluations: Iterable[Evaluation]) -> None:
+        """Adds every metric of some evaluations; a value that is no number is only logged."""
+        for evaluation in evaluations:
+            for name, value in evaluation.metrics.items():
+                if math.isfinite(value):
+                    self._lines.append(self._line(name, value, evaluation.steps))
+                else:
+                    _log.warning("%s is %s: trial %s does not report it", name, value, self._number)
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.write_text("".join(f"{line}\n" for line in self._lines))
+        except OSError as error:
+            raise RunError(
+                f"trial {self._number} cannot report its metrics: {error}; set {_FILE} to a file "
+                "that can be written"
+            ) from None
+
+    def _line(self, name: str, value: float, steps: int) -> str:
+        entry = {
+            "timestamp": time.time(),
+            "trial": self._number,
+            name: str(value),
+            "global_step": str(steps),
+            "checkpoint_path": "",
+        }
+        return json.dumps(entry, sort_keys=True)
+
+
+class WorkerChanges:
+    """Keeps changes of workers apart, since nobody trains during one.
+
+    A change lasts from its beginning to the next trained batch. The next one may begin once
+    training has gone on for some times as long; whoever comes or goes until then is part of it.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        """None was made yet.
+
+        Args:
+            clock: Seconds, the same for all programs of a machine.
+        """
+        self._clock = clock
+        self._began: float | None = None
+        self._went_on: float | None = None
+        self._examples: int | None = None
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "WorkerChanges":
+        """From what `to_json` gave, in the program that goes on."""
+        found = cls()
+        found._began, found._went_on = data["began"], data["went_on"]
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON-ready data, for a program that begins again."""
+        return {"began": self._began, "went_on": self._went_on}
+
+    def begin(self) -> None:
+        """A change begins."""
+        self._began, self._went_on = self._clock(), None
+
+    def trained(self, examples: int) -> None:
+        """Notes how many records are trained by now."""
+        before, self._examples = self._examples, examples
+        if before is not None and examples > before and self._went_on is None:
+            self._went_on = self._clock()
+
+    def seconds_left(self) -> float:
+        """How long the next change has to wait; 0 if it may begin."""
+        if self._began is None:
+            return 0.0
+        now, since, least = self._clock(), self._began, _MOST_SECONDS
+        if self._went_on is not None:
+            since, least = self._went_on, min(least, _TIMES * (self._went_on - self._began))
+        return max(0.0, since + least - now)
+
+
+@dataclasses.dataclass(frozen=True)
+class RestartState:
+    """What is known of a run, beside its checkpoints, before this program goes on with it.
+
+    It is left in a file without a name, which this process alone has open and which ends with it:
+    an environment variable, which holds the file's number, may not be as long.
+
+    Attributes:
+        began: When the run did, on the monotonic clock, which is one for all programs of a machine.
+    """
+
+    recoveries: Recoveries = dataclasses.field(default_factory=Recoveries)
+    failures: Sequence[Failure] = ()
+    began: float = dataclasses.field(default_factory=time.monotonic)
+    failures_by_job: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    changes: WorkerChanges = dataclasses.field(default_factory=WorkerChanges)
+
+    @classmethod
+    def found(cls) -> "RestartState":
+        """What the program before left; where there was none, that of a run that begins now."""
+        file = int(os.environ.get(_VARIABLE, "-1"))
+        if not _is_own(file):  # a program that was started by another one has its environment
+            return cls()
+        data = json.loads(os.pread(file, os.fstat(file).st_size, 0))
+        return cls(
+            Recoveries.from_json(data["recoveries"]),
+            [Failure.from_json(each) for each in data["failures"]],
+            data["began"],
+            data["failures_by_job"],
+            WorkerChanges.from_json(data["changes"]),
+        )
+
+    def leave(self) -> None:
+        """Leaves it to the program that goes on in this process."""
+        data = {
+            "recoveries": self.recoveries.to_json(),
+            "failures": [each.to_json() for each in self.failures],
+            "began": self.began,
+            "failures_by_job": dict(self.failures_by_job),
+            "changes": self.changes.to_json(),
+        }
+        file = os.memfd_create(_NAME)
+        with os.fdopen(file, "w", closefd=False) as writer:
+            json.dump(data, writer)
+        interruption.keep_open(file)
+        os.environ[_VARIABLE] = str(file)
+
+
+def _is_own(file: int) -> bool:
+    """Whether a number is that of a file that `leave` has made."""
+    try:
+        return os.readlink(f"/proc/self/fd/{file}").startswith(f"/memfd:{_NAME} ")
+    except FileNotFoundError:
+        return False
 
 
 @dataclasses.dataclass
@@ -31,19 +199,9 @@ class ChiefState:
     """The part of a run that no lost ps takes away.
 
     Attributes:
-        limits: Of the chief's waits.
-        connector: Connects the chief to its tasks.
-        monitor: Knows which tasks can be reached.
-        report: Of the run.
         fence: Whether this chief is still the one that counts.
-        interruption: Whether a signal asks to stop.
-        notices: Which ps are about to go.
-        observer: Tells whoever watches the run.
-        sync_every: Steps between exchanges, in mode `local_sgd`.
         trial: Of a tuning job, None for any other run.
-        recoveries: From lost ps.
         began: When the run did, on the monotonic clock.
-        changes: Keeps changes of workers apart.
     """
 
     limits: WaitLimits
@@ -66,12 +224,7 @@ class ChiefState:
     _told: str = dataclasses.field(default="", init=False)
 
     def poll(self) -> None:
-        """Looks every few seconds whether a ps is about to go, a worker comes or is given up.
-
-        Raises:
-            SupersededError: If the job_dir is another chief's by now.
-            StorageError: If the storage has not answered for too long.
-        """
+        """Looks every few seconds whether a ps is about to go, a worker comes or is given up."""
         now = time.monotonic()
         if now - self._looked > _LOOK_SECONDS:
             self._looked = now
@@ -100,15 +253,7 @@ class ChiefState:
         return reason
 
     def go_on_unless_tasks_change(self) -> None:
-        """Looks as `poll` does, for work that has nothing to save.
-
-        Raises:
-            LostPsError: If ps are about to go, which hear that they may.
-            WorkersChangedError: If there are other workers to go on with.
-            Interrupted: If a signal has arrived.
-            SupersededError: If the job_dir is another chief's by now.
-            StorageError: If the storage has not answered for too long.
-        """
+        """Looks as `poll` does, for work that has nothing to save."""
         self.poll()
         self.interruption.raise_if_requested()
         self.observer.look_for_losses(self.monitor.failures)

@@ -1,32 +1,104 @@
 """The chief's outer loop: train to the next checkpoint, save, evaluate; export at the end."""
 
+import bisect
 import logging
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from tfps import byte_size
-from tfps.checkpoint.checkpoint import Checkpoint
+from tfps.checkpoint.checkpoint import NO_LOSSES, Checkpoint
 from tfps.checkpoint.saver import Saver
-from tfps.checkpoint.training_losses import NO_LOSSES
 from tfps.cluster.ps_calls import PsCalls
-from tfps.coordinator.progress import Progress
+from tfps.coordinator.coordinator import Progress
 from tfps.data import shards
 from tfps.data.manifest import Manifest
 from tfps.errors import LostPsError, UserError, WorkersChangedError
 from tfps.experiment.experiment import BEST, NO_EXPORT
-from tfps.leases.queue import LeaseQueue
-from tfps.leases.queue_state import QueueState
-from trainer.chief import parameter_probe
+from tfps.layers.key_options import KeyOptions
+from tfps.leases.queue import LeaseQueue, QueueState
+from tfps.store.parameter_store import ParameterStore
+from trainer.chief import engine
 from trainer.chief.callbacks import Callbacks
 from trainer.chief.engine import Engine
 from trainer.chief.evaluations import JobEvaluations
 from trainer.chief.exports import Exporter
-from trainer.chief.forgetting import Forgetting
+from trainer.chief.run_report import TrainingCounts
 from trainer.chief.state import ChiefState
-from trainer.chief.training_counts import TrainingCounts
-from trainer.console.progress_display import ProgressDisplay
+from trainer.console.terminal import ProgressDisplay
 
+_HOUR = 3600.0
 _log = logging.getLogger(__name__)
+
+
+class _Moment(NamedTuple):
+    """How far the training was at some time.
+
+    Attributes:
+        at: Seconds since 1970; None where nobody knows.
+    """
+
+    steps: int
+    trained: int
+    at: float | None
+
+
+class Forgetting:
+    """Has the ps look through their rows whenever a checkpoint is due.
+
+    Rows know the number of their last update. Between two moments that are known - the job's
+    beginning, the checkpoint that the run goes on from, and each one since - records are taken to
+    be spread evenly over updates. Of hours a row is only said to be older when such a moment was
+    after its last update and is long enough ago: never too early, and after a restart perhaps
+    later.
+    """
+
+    def __init__(self, store: ParameterStore, checkpoint: Checkpoint | None):
+        """Knows of the checkpoint that the run goes on from.
+
+        Args:
+            checkpoint: None if the run begins.
+        """
+        self._groups = [group for group in store.keyed_groups if group.layout.options.forgets]
+        self._moments = [_Moment(0, 0, None)]
+        if checkpoint:
+            self._note(_Moment(checkpoint.steps, checkpoint.queue.trained, checkpoint.saved_at))
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether any table may lose rows like this."""
+        return bool(self._groups)
+
+    def forget(self, steps: int, trained: int) -> None:
+        """Takes rows from keys that have not occurred for long enough, or whose norm is small."""
+        self._note(_Moment(steps, trained, time.time()))
+        for group in self._groups:
+            group.forget(self._least_update(group.layout.options))
+
+    def _note(self, moment: _Moment) -> None:
+        if moment.steps > self._moments[-1].steps:
+            self._moments.append(moment)
+
+    def _least_update(self, options: KeyOptions) -> int:
+        """The number that the last update of a row must have; 0 for any."""
+        least, now = 0, self._moments[-1]
+        if options.forget_after is not None:
+            least = self._steps_at(now.trained - options.forget_after)
+        if options.forget_after_hours is not None:
+            limit = time.time() - options.forget_after_hours * _HOUR
+            known = [each.steps for each in self._moments if each.at and each.at <= limit]
+            least = max(least, *known, 0)
+        return least
+
+    def _steps_at(self, trained: int) -> int:
+        """How many updates there had been when so many records were trained."""
+        records = [each.trained for each in self._moments]
+        after = bisect.bisect_right(records, trained)
+        if trained <= 0 or after == len(records):
+            return 0 if trained <= 0 else self._moments[-1].steps
+        before, behind = self._moments[after - 1 : after + 1]
+        share = (trained - before.trained) / (behind.trained - before.trained)
+        return before.steps + int(share * (behind.steps - before.steps))
 
 
 class Training:
@@ -43,15 +115,7 @@ class Training:
         """Takes the leases from where the checkpoint left off.
 
         Args:
-            engine: Whose parameters are those of the checkpoint.
-            state: What outlives this connection.
-            ps_calls: Makes the chief's calls of the ps.
-            saver: Saves the engine's parameters.
             checkpoint: That the run goes on from; None if it begins.
-
-        Raises:
-            UserError: If the checkpoint is one in the middle of an epoch of another order, or knows
-                more bad records than there may be.
         """
         self._engine = engine
         self._state = state
@@ -81,15 +145,7 @@ class Training:
         self._report.ready(path, self._counts(), self._state.history())
 
     def run(self, display: ProgressDisplay) -> None:
-        """Trains what is left, evaluates after each epoch and exports.
-
-        Args:
-            display: Where progress is shown.
-
-        Raises:
-            UserError: If a shard cannot be used.
-            RunError: If the run cannot go on.
-        """
+        """Trains what is left, evaluates after each epoch and exports."""
         try:
             self._run(display)
         finally:
@@ -230,7 +286,7 @@ class Training:
         if self._checkpoint:
             self._evaluations.update(self._checkpoint, has_ended_epoch=True)
         if self._state.observer.wants_parameters(self._queue.epoch):
-            measured = parameter_probe.measure(self._engine, self._ps_calls, self._queue.epoch)
+            measured = engine.measure_parameters(self._engine, self._ps_calls, self._queue.epoch)
             self._state.observer.measured(measured)
         ended = self._losses.epochs[-1]
         self._callbacks.end_epoch(ended, self._evaluations.metrics_after(ended))
@@ -269,12 +325,7 @@ class Training:
         self._saver.poll()
 
     def _go_on_unless_tasks_change(self) -> None:
-        """Ends this connection if ps are about to go, or there are other workers to go on with.
-
-        Raises:
-            LostPsError: If there are such ps, which hear that all is saved.
-            WorkersChangedError: If there are such workers, and there is something left to train.
-        """
+        """Ends this connection if ps are about to go, or there are other workers to go on with."""
         if released := self._state.release_ps():
             names = ", ".join(map(str, released))
             indices = tuple(ps.index for ps in released)

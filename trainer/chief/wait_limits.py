@@ -8,11 +8,8 @@ class WaitLimits:
     """Limits of the chief's waits, as the flags of the same names have them.
 
     Attributes:
-        connect_seconds: For workers and ps to be reachable.
         min_workers: So many workers must be by then, 0 for all; the others join later.
         worker_wait_seconds: For a lost worker to be back before it is left out.
-        ps_wait_seconds: For a lost ps to be back.
-        stall_seconds: For the next batch, anywhere in the cluster.
         evaluator_wait_seconds: For the evaluator, if there is one, to evaluate the last checkpoint.
     """
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from tfps.cluster import chief_worker
 from tfps.cluster.address import refuse_taken_port
 from tfps.cluster.spec import CLUSTER_SPEC, TF_CONFIG, TF_CONFIG_FILE, Cluster
-from trainer.chief.restart import has_restarted
+from trainer.chief.interruption import has_restarted
 from trainer.chief.worker_keeper import NICENESS, Orders
 
 _MODULE = "trainer.chief.worker_keeper"
@@ -25,14 +25,9 @@ def start(cluster: Cluster, restarts: int, labels: Mapping[str, str], log: str |
     thread, before stderr is redirected and before the environment says that a chief needs no GPU.
 
     Args:
-        cluster: The cluster, as its chief sees it.
-        restarts: How often it is restarted when it dies.
         labels: Of its log lines, where those are JSON; empty where they are for people.
         log: The chief's file for TensorFlow's own messages, beside which it has one; None if these
             go to stderr.
-
-    Raises:
-        UserError: If its port is taken.
     """
     if has_restarted():
         return

@@ -37,9 +37,6 @@ class Orders:
 
     Attributes:
         name: The worker for people, "worker 1".
-        command: Program and arguments.
-        environ: The whole environment.
-        restarts: How often it is started again.
         labels: Of lines of JSON; empty where lines are for people, which then begin with the name.
     """
 
@@ -54,11 +51,6 @@ class WorkerKeeper:
     """Runs a worker until it need not be started again."""
 
     def __init__(self, orders: Orders):
-        """Starts nothing yet.
-
-        Args:
-            orders: What to start.
-        """
         self._orders = orders
         self._is_ending = False
 
@@ -116,14 +108,7 @@ class WorkerKeeper:
 
 
 def end_with(parent: int) -> None:
-    """Has Linux kill this process when the thread that started it ends.
-
-    Args:
-        parent: The process that started it.
-
-    Raises:
-        OSError: If Linux does not.
-    """
+    """Has Linux kill this process when the thread that started it ends."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")

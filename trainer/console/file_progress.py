@@ -23,19 +23,13 @@ class FileProgress:
         """Shows that nothing is done.
 
         Args:
-            progress: Draws it.
             total: How much there is to do, None where that is not known.
         """
         self._progress = progress
         self._task = progress.add_task("", total=total)
 
     def add(self, done: int, text: str = "") -> None:
-        """Shows that more is done.
-
-        Args:
-            done: How much.
-            text: What else is to be said.
-        """
+        """Shows that more is done."""
         self._progress.update(self._task, advance=done, description=text)
 
     def write(self, text: str) -> None:

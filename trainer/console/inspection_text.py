@@ -1,18 +1,112 @@
 """What `trainer.inspect` prints, as lines."""
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
+from tfps import byte_size
+from tfps.checkpoint.checkpoint import Checkpoint
+from tfps.checkpoint.saved_values import Norms, TableSummary
+from tfps.data import record_order
 from tfps.data.manifest import Manifest
+from tfps.data.schema import Schema, notes
 from tfps.data.shards import Shard
 from tfps.errors import listed
+from tfps.store.stored_row import StoredRow
 from trainer.console.text_table import named_texts, text_table
 from trainer.datasets.shard_scan import ShardScan
 
+_SHOWN = 20
+_HEADER = (
+    "table",
+    "rows",
+    "dim",
+    "dtype",
+    "slots",
+    "last updates",
+    "norms: least",
+    "median",
+    "greatest",
+)
 _KINDS = {"int64_list": "int64", "float_list": "float32", "bytes_list": "string"}
 _SHOWN_SHARDS = 40
 _SHOWN_VALUES = 8
 _SHOWN_CHARACTERS = 40
+
+
+def warn_of_sorted(dataset: Manifest, hint: str) -> None:
+    """Writes to stderr if neighbouring records are alike; `hint` writes them in a drawn order."""
+    if text := record_order.describe(dataset, hint):
+        sys.stdout.flush()
+        sys.stderr.write(f"warning: {dataset.directory}: {text}\n")
+
+
+def say_counts(dataset: Manifest, schema: Schema) -> None:
+    """Writes to stdout which features some records lack, or hold something odd in."""
+    found = notes(dataset.counts, dataset.records, schema.all)
+    for note in found[:_SHOWN]:
+        sys.stdout.write(f"{note}\n")
+    if len(found) > _SHOWN:
+        sys.stdout.write(f"… and {len(found) - _SHOWN} more features; trainer.inspect lists all\n")
+
+
+def checkpoint_overview(checkpoint: Checkpoint) -> list[str]:
+    """What the checkpoint is, in a few lines."""
+    kind = f"an increment of {checkpoint.base.name}" if checkpoint.increment else "a full one"
+    rows = [
+        ("checkpoint", f"{checkpoint.path} ({kind})"),
+        ("updates", f"{checkpoint.steps:,}"),
+        ("size", f"{checkpoint.size:,} bytes"),
+    ]
+    return named_texts(rows, 10)
+
+
+def tables(found: Sequence[TableSummary]) -> list[str]:
+    """One line per table, and one for each of the keys that are used most."""
+    rows = [
+        (
+            each.name,
+            f"{each.norms.count:,}",
+            f"{each.row.dim}",
+            each.row.dtype,
+            _slots(each.row),
+            _last_updates(each),
+            *_norms(each.norms),
+        )
+        for each in found
+    ]
+    lines = ["", *text_table(_HEADER, rows, right=range(1, len(_HEADER)))]
+    for each in found:
+        if each.most_used:
+            lines += ["", f"keys of {each.name} whose rows most updates changed", *_keys(each)]
+    if any(each.most_used for each in found):
+        lines += ["", "of a table of strings, a key is the 63-bit fingerprint of the string"]
+    return lines
+
+
+def _slots(row: StoredRow) -> str:
+    return f"{row.single} per row" if row.single else f"{row.whole}"
+
+
+def _last_updates(table: TableSummary) -> str:
+    if table.last_updates is None:
+        return "not kept" if not table.has_keys else "none"
+    least, greatest = table.last_updates
+    return f"{least:,} to {greatest:,}"
+
+
+def _norms(norms: Norms) -> tuple[str, str, str]:
+    if not norms.count:
+        return "", "", ""
+    return f"{norms.least:.4g}", f"{norms.median:.4g}", f"{norms.greatest:.4g}"
+
+
+def _keys(table: TableSummary) -> list[str]:
+    rows = [
+        (f"{used.key}", f"{used.uses:,}", f"{used.last_update:,}", f"{used.norm:.4g}")
+        for used in table.most_used
+    ]
+    return text_table(("key", "updates", "last update", "norm"), rows, right=(0, 1, 2, 3))
 
 
 def overview(data: str, dataset: Manifest | None, shards: Sequence[Shard]) -> list[str]:
@@ -22,7 +116,7 @@ def overview(data: str, dataset: Manifest | None, shards: Sequence[Shard]) -> li
     kind = f"dataset {dataset.name}" if dataset else "TFRecord files without a manifest that fits"
     rows = [
         ("data", f"{data} ({kind})"),
-        ("records", f"{records:,} in {_count(len(shards), 'shard')}, {_size(size)}{each}"),
+        ("records", f"{records:,} in {_count(len(shards), 'shard')}, {byte_size.show(size)}{each}"),
     ]
     if dataset and dataset.rejected_rows:
         rows.append(("left out", f"{_count(dataset.rejected_rows, 'bad row')} of the source"))
@@ -46,11 +140,7 @@ def schema(dataset: Manifest) -> list[str]:
 
 
 def schema_of(sample: Sequence[Any]) -> list[str]:
-    """The features that some records hold.
-
-    Args:
-        sample: Records as `tf.train.Example`s.
-    """
+    """The features that some records hold."""
     held: dict[str, list[tuple[str, int]]] = {}
     for example in sample:
         for name, feature in example.features.feature.items():
@@ -79,7 +169,7 @@ def shard_table(scans: Sequence[ShardScan]) -> list[str]:
             (
                 shard.file,
                 f"{shard.records:,}",
-                _size(shard.bytes),
+                byte_size.show(shard.bytes),
                 shard.compression.lower() or "none",
                 shard.crc32c,
                 state,
@@ -116,13 +206,6 @@ def _value(value: Any) -> str:
         text = repr(value.decode("utf-8", errors="replace"))
         return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
     return str(value)
-
-
-def _size(size: int) -> str:
-    for name, unit in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= unit:
-            return f"{size / unit:,.1f} {name}"
-    return f"{size} B"
 
 
 def _count(number: int, noun: str) -> str:

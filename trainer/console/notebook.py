@@ -47,11 +47,7 @@ def run(module: str, *flags: str, end_seconds: float = _END_SECONDS) -> None:
 
     Args:
         module: The program, such as `cloud.local`.
-        *flags: Its flags.
         end_seconds: After an interrupt, how long the program may take before it is killed.
-
-    Raises:
-        RunError: If it ends with another exit code than 0.
     """
     process = subprocess.Popen(
         [sys.executable, "-m", module, *flags],

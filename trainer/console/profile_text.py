@@ -27,15 +27,7 @@ _SHOWN = (
 
 
 def lines(traces: Mapping[TaskName, TaskTrace], events: Sequence[RunEvent]) -> list[str]:
-    """What traces of a job's tasks tell, as lines.
-
-    Args:
-        traces: By task.
-        events: What happened in the job.
-
-    Raises:
-        UserError: If no task did anything, or the history is missing.
-    """
+    """What traces of a job's tasks tell, as lines."""
     seen = {task: found for task, found in traces.items() if found.threads}
     if not seen:
         raise UserError("no task did anything while it was traced; trace for longer (--seconds)")

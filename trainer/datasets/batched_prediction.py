@@ -2,19 +2,81 @@
 
 import collections
 import concurrent.futures
+import dataclasses
+import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from tfps.data.row_format import RowFormat
+from tfps.errors import UserError
+from tfps.evaluation.accumulators import BoundedAuc, RunningAuc
 from tfps.export.loaded_model import ExportedModel
+from trainer.datasets.prediction_input import PredictionInput, format_of
 from trainer.datasets.record_columns import RecordColumns
 
+_EXACT_RECORDS = 100_000_000  # 5 bytes each are held until all are known
 _AHEAD = 2  # reads that are under way or done while the model computes
-
 Predictions = Mapping[str, npt.NDArray[np.float32]]
+_BATCH_SIZE = 4096  # as of `trainer.predict`, which gives the same predictions to the last bit
+
+
+class PredictionAuc:
+    """The AUC of labels and predictions, where one is defined of them."""
+
+    def __init__(self) -> None:
+        self._reason = ""
+        self._running = RunningAuc(_EXACT_RECORDS)
+        self._found: set[int] = set()  # labels
+
+    def add(
+        self,
+        labels: Mapping[str, npt.NDArray[Any]],
+        predictions: Mapping[str, npt.NDArray[np.float32]],
+    ) -> None:
+        """Takes those of some records.
+
+        Args:
+            labels: By name, `[n, ...]`; none where they are not known.
+            predictions: By name, `[n, ...]`.
+        """
+        self._reason = self._reason or self._why_not(labels, predictions)
+        if self._reason:
+            self._running = RunningAuc()  # nothing is held any more
+            return
+        [truth], [scores] = labels.values(), predictions.values()
+        self._found.update(np.unique(truth).tolist())
+        self._running.add(truth, scores)
+
+    def result(self) -> tuple[BoundedAuc | None, str]:
+        """The AUC, or None and the reason."""
+        if self._reason:
+            return None, self._reason
+        if len(self._found) < 2:
+            return None, "not defined: all labels are equal"
+        found = self._running.result()
+        if math.isnan(found.value):
+            return None, "not defined: a prediction is nan"
+        return found, ""
+
+    def _why_not(
+        self,
+        labels: Mapping[str, npt.NDArray[Any]],
+        predictions: Mapping[str, npt.NDArray[np.float32]],
+    ) -> str:
+        if not labels:
+            return "not known without labels"
+        if len(labels) > 1 or len(predictions) > 1:
+            return "not defined for several labels or predictions"
+        [truth], [scores] = labels.values(), predictions.values()
+        if scores.size != len(scores) or truth.size != len(truth):
+            return "not defined for vectors"
+        if truth.dtype == object or not np.isin(truth, (0, 1)).all():
+            return "not defined: labels are not 0 and 1"
+        return ""
 
 
 def predict_all(
@@ -26,7 +88,6 @@ def predict_all(
     batches whatever the records come in.
 
     Args:
-        model: The exported model.
         records: In order; asked for in a thread of its own.
         batch_size: Records per call of the model; the last batch may be smaller.
 
@@ -53,11 +114,7 @@ def predict_all(
 
 
 class _Queue:
-    """Rows of columns, put in and taken out in other portions.
-
-    Attributes:
-        count: How many rows there are.
-    """
+    """Rows of columns, put in and taken out in other portions."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -97,3 +154,68 @@ def _read_ahead(records: Iterator[RecordColumns]) -> Iterator[RecordColumns]:
         while (found := reads.popleft().result()) is not None:
             reads.append(reader.submit(next, records, None))
             yield found
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictedRecords:
+    """The first records of some data, in order.
+
+    Attributes:
+        features: By name, each `[count, *shape]`: a `tf.RaggedTensor` for shape `(None,)`, else an
+            array, of bytes objects for strings.
+        labels: By name, arrays `[count, *shape]`; none where the data have no labels.
+        predictions: By name, `[count, ...]` float32.
+    """
+
+    count: int
+    has_more: bool
+    features: Mapping[str, Any]
+    labels: Mapping[str, npt.NDArray[Any]]
+    predictions: Mapping[str, npt.NDArray[np.float32]]
+
+    @classmethod
+    def read(
+        cls,
+        model: ExportedModel,
+        data: str,
+        row_format: RowFormat | None = None,
+        most: int = 100_000,
+    ) -> Self:
+        """Reads records and predicts them.
+
+        Args:
+            data: What `trainer.predict` takes as `--data`: a dataset's directory, TFRecord, text or
+                Parquet files, local or `gs://`.
+            row_format: How rows become records; of TFRecords it is not asked.
+            most: How many records are read at most.
+        """
+        kind = format_of(data)
+        reads_rows = kind in ("csv", "parquet")
+        source = PredictionInput.find(data, kind, model, row_format if reads_rows else None)
+        parts, count = [], 0
+        for found, predictions in predict_all(model, _cut(source, most + 1), _BATCH_SIZE):
+            parts.append((found.features, found.labels, predictions))
+            count += found.count
+        if not count:
+            raise UserError(f"{data} holds no record")
+        columns = ([some[k] for some in parts] for k in range(3))
+        kept = [
+            {name: joined([each[name] for each in some])[:most] for name in some[0]}
+            for some in columns
+        ]
+        return cls(min(count, most), count > most, *kept)
+
+
+def _cut(source: PredictionInput, most: int) -> Iterator[RecordColumns]:
+    """The first records, not more than asked for."""
+    for found in source.columns(_BATCH_SIZE):
+        if found.count >= most:
+            yield dataclasses.replace(
+                found,
+                count=most,
+                features={name: values[:most] for name, values in found.features.items()},
+                labels={name: values[:most] for name, values in found.labels.items()},
+            )
+            return
+        most -= found.count
+        yield found

@@ -1,16 +1,27 @@
 """Finds the files that a flag names."""
 
 import posixpath
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
-from tfps.data import manifest, parquet, replacement, tfrecord
+from tfps.data import bad_records, dataset_writer, manifest, parquet, tfrecord
+from tfps.data.dataset_writer import DatasetWriter
+from tfps.data.feature import Feature
+from tfps.data.manifest import Manifest
+from tfps.data.record_order import scratch_for, whole_shuffle
+from tfps.data.tfrecord import compression_of, frame, scan
+from tfps.data.value_counts import RecordCounter
 from tfps.errors import UserError
+from tfps.experiment.experiment import Experiment
 from tfps.storage import files
+from trainer.console import file_progress
+from trainer.console.file_progress import FileProgress
+from trainer.datasets.shard_scan import CHECKED_RECORDS, refuse_absent
 
 KINDS = TFRECORD, ROWS, PARQUET = ("tfrecord", "csv", "parquet")
 _TFRECORD = ".tfrecord"
-_OWN = (manifest.FILE, replacement.FILE)
+_OWN = (manifest.FILE, dataset_writer.FILE)
 _HEAD_BYTES = 64 << 10
 
 
@@ -20,13 +31,6 @@ def find(data: str, flag: str) -> list[str]:
     Hidden files, whose names begin with `.` or `_`, are left out of a glob, unless that names them
     so, and of a directory, as are directories in it: Spark, Beam and Hadoop write such files beside
     the data.
-
-    Args:
-        data: Path of a file, a glob or a directory, local or `gs://`.
-        flag: What named it, for messages; for example `--data`.
-
-    Raises:
-        UserError: If there is no such file, or a glob names a directory.
     """
     if files.is_directory(data):
         return _in_directory(data, flag)
@@ -49,10 +53,6 @@ def find_records(data: str, flag: str) -> list[str]:
     Args:
         data: In a directory, the files with `.tfrecord` in their names are meant, or all where none
             is called so.
-        flag: What named it, for messages.
-
-    Raises:
-        UserError: If there are none, or one in a directory is of another kind.
     """
     found = find(data, flag)
     if not files.is_directory(data):
@@ -74,10 +74,6 @@ def find_parquet(data: str, flag: str) -> list[str]:
     Args:
         data: In a directory, the files are meant whose names end in `.parquet`, or all where none
             is called so.
-        flag: What named it, for messages.
-
-    Raises:
-        UserError: If there are none, or one is no Parquet file.
     """
     found = find(data, flag)
     if files.is_directory(data):
@@ -89,15 +85,7 @@ def find_parquet(data: str, flag: str) -> list[str]:
 
 
 def kind_of(data: str, flag: str) -> str:
-    """What some files hold, told by their names and the content of the first: one of `KINDS`.
-
-    Args:
-        data: As for `find`.
-        flag: What named it, for messages.
-
-    Raises:
-        UserError: If there are no such files, or only some are called TFRecords.
-    """
+    """What some files hold, told by their names and the content of the first: one of `KINDS`."""
     found = find(data, flag)
     if files.is_directory(data) and any(path.endswith(".parquet") for path in found):
         return PARQUET
@@ -150,3 +138,79 @@ def _holds_records(path: str) -> bool | None:
     """Whether a file begins with a record, compressed or not; None where it holds nothing."""
     first = next(tfrecord.scan(path, tfrecord.compression_of(path), read_bytes=_HEAD_BYTES), None)
     return None if first is None else first.data is not None
+
+
+def files_to_copy(data: str) -> list[str]:
+    """A dataset's shards, or the TFRecord files that a path, a glob or a directory names."""
+    if files.exists(posixpath.join(data, manifest.FILE)):
+        dataset = manifest.read(data, "--data")
+        return [dataset.path_of(shard) for shard in dataset.shards]
+    if files.exists(posixpath.join(data, dataset_writer.FILE)):
+        raise UserError(
+            f"--data={data} is where a dataset is written, or was when the program was ended; make "
+            "that dataset first"
+        )
+    return find_records(data, "--data")
+
+
+def copy_shuffled(
+    experiment: Experiment,
+    paths: Sequence[str],
+    output: str,
+    seed: int,
+    name: str = "",
+    overwrite: bool = False,
+) -> Manifest:
+    """Writes a dataset of all records of some files, with as many shards as there are files.
+
+    Args:
+        output: Directory of the dataset; none that holds one of the files.
+        name: Of the dataset; the experiment's when empty.
+    """
+    schema = experiment.task.schema()
+    if output.rstrip("/") in {posixpath.dirname(path) for path in paths}:
+        raise UserError(
+            f"--output={output} holds files of --data, which stay as they are; name another "
+            "directory"
+        )
+    try:
+        size = sum(tf.io.gfile.stat(path).length for path in paths)
+        with (
+            DatasetWriter.open(
+                output, name or experiment.name, len(paths), schema, overwrite
+            ) as writer,
+            file_progress.shown(size) as progress,
+        ):
+            counter = RecordCounter(schema.all)
+            records = _good_records(paths, schema.all, progress, counter)
+            writer.write_all_in_turn(whole_shuffle(records, seed, scratch_for(output)))
+            if not writer.records:
+                raise UserError(f"--data: {paths[0]} and the other files hold no records")
+            counts = counter.finish()
+            refuse_absent(counts, writer.records, schema.all, paths, f"{paths[0]} and the others")
+            return writer.finish(counts=counts)
+    except tf.errors.OpError as error:
+        raise UserError(f"--data cannot be read: {error.message}") from None
+
+
+def _good_records(
+    paths: Sequence[str],
+    features: Sequence[Feature],
+    progress: FileProgress,
+    counter: RecordCounter,
+) -> Iterator[bytes]:
+    """All records of the files as they stand there; refuses one that a copy would hide."""
+    for path in paths:
+        for record in scan(path, compression_of(path)):
+            problem = record.problem
+            if not problem and record.number < CHECKED_RECORDS:
+                problem = bad_records.find_problem(record.data or b"", features)
+            if problem or record.data is None:
+                raise UserError(
+                    f"{path}: record {record.number} (byte {record.offset}) {problem}; what is "
+                    "damaged, or other than the config's features(), is not copied: make the file "
+                    "again"
+                )
+            counter.add(record.data)
+            yield frame(record.data)
+        progress.add(tf.io.gfile.stat(path).length)

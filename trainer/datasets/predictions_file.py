@@ -1,18 +1,251 @@
 """The file that predictions are written to, of any form, which appears once it is whole."""
 
+import collections
 import contextlib
+import csv
+import importlib
+import io
+import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from tfps.data import parquet
+from tfps.data.example_encoder import RecordEncoder
+from tfps.data.feature import Feature
 from tfps.errors import UserError
 from tfps.storage import files
-from trainer.datasets.csv_rows import CsvRows
-from trainer.datasets.parquet_rows import ParquetRows
-from trainer.datasets.tfrecord_rows import TfrecordRows
+from trainer.datasets.record_columns import ListedColumn
+
+_FRAME_BYTES = 16  # a record's length, and the checksums of that and of the record
+# Rows, or bytes, that are held until they are written together.
+_GROUP_ROWS = 1 << 17
+_GROUP_BYTES = 64 << 20
+_CELLS = 1 << 17  # that are text at the same time
+
+
+class TfrecordRows:
+    """Writes columns as records with a feature for each.
+
+    Attributes:
+        written_bytes: Bytes of the records, those of the file once it is closed.
+    """
+
+    def __init__(self, path: str):
+        self.written_bytes = 0
+        self._writer = tf.io.TFRecordWriter(path)
+
+    def write(self, columns: Mapping[str, Any]) -> None:
+        """Adds records.
+
+        Args:
+            columns: By name arrays `[n, ...]`: whole numbers, floats, or bytes objects.
+        """
+        flat = {name: np.asarray(x).reshape(len(x), -1) for name, x in columns.items()}
+        encoder = RecordEncoder([_feature(name, values) for name, values in flat.items()])
+        records = encoder.encode({name: _values(column) for name, column in flat.items()})
+        for record in records:
+            self._writer.write(record)
+        self.written_bytes += sum(map(len, records)) + _FRAME_BYTES * len(records)
+
+    def close(self) -> None:
+        """Writes what is left to write."""
+        self._writer.close()
+
+
+def _feature(name: str, values: np.ndarray) -> Feature:
+    kinds = {"O": "string", "S": "string", "f": "float32"}
+    return Feature(name, kinds.get(values.dtype.kind, "int64"), (values.shape[1],))
+
+
+def _values(column: np.ndarray) -> Any:
+    """A sequence for each of the values that a record has."""
+    if column.dtype.kind in "OS":
+        return column.T.tolist()
+    return column.T.astype(np.float32 if column.dtype.kind == "f" else np.int64)
+
+
+class ParquetRows:
+    """Rows of a Parquet file; a vector is a list."""
+
+    def __init__(self, path: str, file: tf.io.gfile.GFile):
+        try:
+            self._arrow = importlib.import_module("pyarrow")
+            self._parquet = importlib.import_module("pyarrow.parquet")
+        except ImportError:
+            raise UserError(
+                f"--output={path} would be a Parquet file, which needs pyarrow: pip install "
+                "'tfps[parquet]'"
+            ) from None
+        self._sink = _Sink(file)
+        self._tables: list[Any] = []
+        self._held_rows = self._held_bytes = 0
+        self._writer: Any = None
+        self._schema: Any = None
+
+    def write(self, columns: Mapping[str, Any]) -> None:
+        """Adds a row per record."""
+        arrays = [self._array(name, values) for name, values in columns.items()]
+        table = self._arrow.table(arrays, names=list(columns))
+        if self._schema is None:
+            self._schema = table.schema
+        elif table.schema != self._schema:
+            table = self._cast(table)
+        self._tables.append(table)
+        self._held_rows += table.num_rows
+        self._held_bytes += table.nbytes
+        if self._held_rows >= _GROUP_ROWS or self._held_bytes >= _GROUP_BYTES:
+            self._flush()
+
+    def close(self) -> None:
+        """Writes the last rows and the file's end."""
+        if self._tables:
+            self._flush()
+        if self._writer is not None:
+            self._writer.close()
+
+    def _flush(self) -> None:
+        if self._writer is None:
+            self._writer = self._parquet.ParquetWriter(self._sink, self._schema)
+        tables, self._tables = self._tables, []
+        self._held_rows = self._held_bytes = 0
+        self._writer.write_table(self._arrow.concat_tables(tables))
+
+    def _array(self, name: str, values: Any) -> Any:
+        arrow = self._arrow
+        if isinstance(values, ListedColumn):
+            kind = arrow.string() if values.dtype == "string" else getattr(arrow, values.dtype)()
+            return arrow.array(values.values, arrow.list_(kind) if values.holds_lists else kind)
+        if not isinstance(values, np.ndarray):
+            return values
+        flat = values.reshape(len(values), -1)
+        width = flat.shape[1]
+        if values.dtype == object:
+            cells = arrow.array(_utf8(name, flat.reshape(-1)), arrow.string())
+        else:
+            cells = arrow.array(flat.reshape(-1))
+        if width == 1:
+            return cells
+        ends = np.arange(0, flat.size + 1, width, dtype=np.int32)
+        return arrow.ListArray.from_arrays(ends, cells)
+
+    def _cast(self, table: Any) -> Any:
+        """The columns of a file whose types differ from those of the first one."""
+        try:
+            return table.cast(self._schema)
+        except (self._arrow.ArrowInvalid, self._arrow.ArrowNotImplementedError) as error:
+            raise UserError(
+                f"--keep: a column is of another type in a later file: {error}; leave it out"
+            ) from None
+
+
+def _utf8(name: str, values: npt.NDArray[Any]) -> list[str]:
+    try:
+        return [each.decode("utf-8") for each in values]
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"column {name!r} of the output: {error.object[:20]!r} is no UTF-8 text, as a Parquet "
+            "file's is; write to a .csv file"
+        ) from None
+
+
+class _Sink(io.RawIOBase):
+    """TensorFlow's file as pyarrow expects one of Python."""
+
+    def __init__(self, file: tf.io.gfile.GFile):
+        self._file = file
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        self._file.write(bytes(content))
+        return len(content)
+
+
+class CsvRows:
+    """Rows of text under a header; a vector is a cell per value."""
+
+    def __init__(self, file: tf.io.gfile.GFile):
+        self._file = file
+        self._has_header = False
+
+    def write(self, columns: Mapping[str, Any]) -> None:
+        """Adds a line per record."""
+        rows = max(1, _CELLS // sum(map(_width, columns.values())))
+        count = len(next(iter(columns.values())))
+        for first in range(0, count, rows):
+            self._write({name: values[first : first + rows] for name, values in columns.items()})
+
+    def _write(self, columns: Mapping[str, Any]) -> None:
+        cells = [cell for name, values in columns.items() for cell in _cells(name, values)]
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        if not self._has_header:
+            names = [name for name, _ in cells]
+            twice = [name for name, count in collections.Counter(names).items() if count > 1]
+            if twice:
+                raise UserError(
+                    f"--keep: the output would have two columns {twice[0]!r}; keep fewer"
+                )
+            writer.writerow(names)
+            self._has_header = True
+        writer.writerows(zip(*(values for _, values in cells), strict=True))
+        try:
+            self._file.write(text.getvalue().encode())
+        except UnicodeEncodeError as error:
+            raise UserError(
+                f"--keep: bytes that are no UTF-8 text ({error.object[error.start :][:20]!r}) have "
+                "no place in a CSV file; leave the column out, or write to a .parquet file"
+            ) from None
+
+    def close(self) -> None:
+        """Has nothing left to write."""
+
+
+def _width(values: Any) -> int:
+    """How many cells a column has per row."""
+    return math.prod(values.shape[1:]) if isinstance(values, np.ndarray) else 1
+
+
+def _cells(name: str, values: Any) -> Iterator[tuple[str, Sequence[Any]]]:
+    """Columns of cells that csv writes as they are, with their names."""
+    if isinstance(values, np.ndarray):
+        flat = values.reshape(len(values), -1)
+        width = flat.shape[1]
+        for index in range(width):
+            yield name if width == 1 else f"{name}_{index}", _array_cells(flat[:, index])
+        return
+    if isinstance(values, ListedColumn):
+        is_list = values.holds_lists
+    else:
+        is_list = parquet.is_list(values.type)
+    if is_list:
+        raise UserError(
+            f"--keep={name}: a cell of a CSV file holds no list; leave it out, or write to a "
+            ".parquet file"
+        )
+    if not isinstance(values, ListedColumn):
+        yield name, parquet.cell_texts("--keep:", name, values)
+    elif values.dtype == "float32":
+        yield name, ["" if each is None else f"{each:.9g}" for each in values.values]
+    else:
+        yield name, values.values
+
+
+def _array_cells(values: npt.NDArray[Any]) -> list[Any]:
+    """Cells of an array; nine significant digits tell every float32 from its neighbours."""
+    if values.dtype.kind == "f":
+        texts = ("%.9g\n" * len(values) % tuple(values.tolist())).split("\n")
+        return texts[:-1]
+    if values.dtype == object:
+        return [each.decode("utf-8", errors="replace") for each in values]
+    cells: list[Any] = values.tolist()
+    return cells
 
 
 class PredictionsFile:
@@ -24,7 +257,6 @@ class PredictionsFile:
         Args:
             path: The file, local or `gs://`: Parquet if its name ends in `.parquet`, TFRecords if
                 it ends in `.tfrecord`, else CSV.
-            overwrite: Replaces a file of that name.
         """
         self._path = path
         self._partial = f"{path}.partial"
@@ -33,11 +265,7 @@ class PredictionsFile:
         self._rows: _Rows | None = None
 
     def open(self) -> None:
-        """Makes the file, under the name that it has until it is whole.
-
-        Raises:
-            UserError: If it exists and is not to be replaced, or cannot be written.
-        """
+        """Makes the file, under the name that it has until it is whole."""
         with self._refused():
             if files.is_directory(self._path):
                 raise UserError(f"--output={self._path} is a directory; name a file")
@@ -63,10 +291,6 @@ class PredictionsFile:
         Args:
             kept: As `RecordColumns.kept`.
             labels: By name; none where they are not known.
-            predictions: By name.
-
-        Raises:
-            UserError: If a kept column has another's name, or cannot be written to such a file.
         """
         columns = dict(kept)
         for kind, values in (("label", labels), ("prediction", predictions)):

@@ -4,10 +4,14 @@ import dataclasses
 import functools
 import gc
 from collections.abc import Callable, Iterator
+from typing import NoReturn
+
+import keras
 
 from tfps.data import examples
 from tfps.data.dataset_writer import Frames, deal
 from tfps.data.example_encoder import RecordEncoder
+from tfps.data.feature import Feature
 from tfps.data.parquet import ParquetBlock
 from tfps.data.row_blocks import RowBlock
 from tfps.data.row_format import BadRow, RowFormat
@@ -16,20 +20,45 @@ from tfps.data.value_counts import Counts, count_records
 from tfps.errors import UserError
 from tfps.experiment import loader, overrides
 from tfps.experiment.experiment import Experiment
-from tfps.experiment.unlabelled import UnlabelledTask
+from tfps.experiment.task import Task
 
 Block = RowBlock | ParquetBlock
 
 
+class UnlabelledTask(Task):
+    """Reads and writes the records of another task without its labels, weight and group.
+
+    It has no model: it is for datasets that are to be predicted.
+    """
+
+    def __init__(self, task: Task):
+        self._task = task
+
+    def features(self) -> tuple[Feature, ...]:
+        """Those of the task."""
+        return self._task.features()
+
+    def label(self) -> tuple[Feature, ...]:
+        """None."""
+        return ()
+
+    def rows(self) -> RowFormat:
+        """Those of the task without the columns that are for labels alone."""
+        names = [each.name for each in self._task.labels()]
+        return self._task.rows().without(names)
+
+    def build_model(self) -> NoReturn:
+        """There is none."""
+        raise TypeError("records without labels are predicted, not trained")
+
+    def optimizer(self) -> keras.optimizers.Optimizer:
+        """That of the task."""
+        return self._task.optimizer()
+
+
 @dataclasses.dataclass(frozen=True)
 class ConfiguredExperiment:
-    """An experiment by its config, as another process can load it.
-
-    Attributes:
-        config: File or module.
-        overrides: Of its fields.
-        without_labels: Whether its records have no labels.
-    """
+    """An experiment by its config, as another process can load it."""
 
     config: str
     overrides: tuple[str, ...] = ()
@@ -45,15 +74,7 @@ class ConfiguredExperiment:
 
 @dataclasses.dataclass(frozen=True)
 class EncodedRows:
-    """The records of a block of rows, dealt to the shards in turn.
-
-    Attributes:
-        frames: For the shard whose turn it is, the next one, ….
-        count: Number of records.
-        bad_rows: What is wrong with the rows that are left out.
-        counts: Over the records.
-        size: The block's.
-    """
+    """The records of a block of rows, dealt to the shards in turn."""
 
     frames: list[Frames]
     count: int
@@ -66,9 +87,7 @@ def encode(block: Block, experiment: Callable[[], Experiment], shards: int) -> E
     """Reads a block's rows as an experiment's task says.
 
     Args:
-        block: The rows.
         experiment: Gives the experiment; it is called once in a process.
-        shards: Number of shards.
     """
     records, bad_rows, counts = _encoder(experiment).records(block)
     framed = list(map(frame, records))
@@ -76,11 +95,7 @@ def encode(block: Block, experiment: Callable[[], Experiment], shards: int) -> E
 
 
 def format_of(experiment: Experiment) -> RowFormat:
-    """How the rows are laid out that become an experiment's records.
-
-    Raises:
-        UserError: If its task does not say, or not for every feature.
-    """
+    """How the rows are laid out that become an experiment's records."""
     task = experiment.task
     names = [feature.name for feature in task.schema().all]
     return task.rows().only(names)

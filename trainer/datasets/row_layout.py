@@ -4,13 +4,12 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
-from tfps.data import parquet, row_header
+from tfps.data import parquet
 from tfps.data.converters import integer, number
 from tfps.data.feature import Feature
 from tfps.data.parquet import ParquetBlock
-from tfps.data.row_blocks import RowBlock, row_blocks
+from tfps.data.row_blocks import Header, RowBlock, find_header, first_line, listed, row_blocks
 from tfps.data.row_format import BadRow, Field, RowFormat, Value
-from tfps.data.row_header import Header, listed
 from tfps.errors import UserError
 
 _CONVERTERS: dict[str, Callable[[str], Value]] = {
@@ -26,13 +25,9 @@ class RowLayout:
     """The layout of one file.
 
     Attributes:
-        path: The file.
         row_format: Where the features stand, and the labels, if there are any. Of a text file also
             the kept columns, as fields of the names that `kept_field` gives.
-        is_labelled: Whether there are labels.
-        keep: Names of columns to copy.
         header: What names the columns of a text file; None where they stand as the format says.
-        is_parquet: Whether it is no text file.
     """
 
     path: str
@@ -64,8 +59,6 @@ class RowLayouts:
 
     Attributes:
         features: What a record must hold.
-        labels: What it may hold too.
-        max_bad_rows: How many rows of a file may be bad.
     """
 
     def __init__(
@@ -80,11 +73,9 @@ class RowLayouts:
 
         Args:
             features: What a record must hold.
-            labels: What it may hold too.
             row_format: The layout of files, the labels' columns optional; None for comma-separated
                 (`.tsv`: tab-separated) files whose header names the features, and for Parquet files
                 whose columns do.
-            keep: Names of columns to copy.
             max_bad_rows: How many rows of a file may be bad before it is said not to fit.
         """
         self.features = features
@@ -98,9 +89,6 @@ class RowLayouts:
 
         Args:
             path: A text file, gzip when it ends in `.gz`, or a Parquet file; local or `gs://`.
-
-        Raises:
-            UserError: If the file cannot be read, or has not the columns that are needed.
         """
         if parquet.is_parquet(path):
             return self._of_parquet(path)
@@ -133,7 +121,7 @@ class RowLayouts:
     def _of_header(self, path: str) -> RowLayout:
         """The layout that a file's header describes."""
         delimiter = "\t" if path.removesuffix(".gz").endswith(".tsv") else ","
-        found = row_header.first_line(path, delimiter)
+        found = first_line(path, delimiter)
         if found is None:
             raise UserError(f"{path} is empty; its first line must name the features")
         where, header = f"{path} line {found.lines}", found.columns
@@ -154,7 +142,7 @@ class RowLayouts:
         features_only = full.only(names)
         label_names = [label.name for label in self.labels]
         has_labels = all(name in full.fields for name in label_names)
-        if header := row_header.find_header(path, full):
+        if header := find_header(path, full):
             labels = [full.fields[name] for name in label_names] if has_labels else []
             is_labelled = _has_any(labels, header.columns)
             needed = full.only([*names, *label_names]) if is_labelled else features_only
@@ -204,12 +192,7 @@ class RowLayouts:
 
 
 def _field(feature: Feature, columns: Sequence[str] = ()) -> Field:
-    """Where a feature stands: NAME, or NAME_0, NAME_1, … for a vector.
-
-    Args:
-        feature: The feature.
-        columns: Those of a Parquet file, where NAME may hold lists.
-    """
+    """Where a feature stands: NAME, or NAME_0, NAME_1, … for a vector."""
     own: tuple[str, ...] = (feature.name,)
     convert = _CONVERTERS[feature.dtype]
     if feature.is_ragged:

@@ -1,25 +1,106 @@
 """Reads one TFRecord file whole: how many records, where they begin, whether they are good."""
 
+import collections
+import concurrent.futures
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from types import TracebackType
+from typing import Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tfps.data import bad_records, value_checks
+from tfps.data import bad_records, schema
 from tfps.data.feature import Feature
-from tfps.data.record_index import STRIDE
-from tfps.data.shards import Shard
+from tfps.data.shards import STRIDE, Shard
 from tfps.data.tfrecord import StoredRecord, compression_of, scan
 from tfps.data.value_counts import Counts, RecordCounter
+from tfps.errors import RunError
 from tfps.storage import checksum
 from trainer.console import file_progress
-from trainer.datasets.processes import Processes, worthwhile
 
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+_AHEAD = 2  # items per process that are given out before a result is asked for
+# So much is read sooner by this process than another one has loaded TensorFlow.
+_BYTES_PER_PROCESS = 16 << 20
 CHECKED_RECORDS = 64  # of each file, where no manifest says what they hold
+
+
+def worthwhile(most: int, size: int) -> int:
+    """How many processes, at most so many, are worth their start for so many bytes."""
+    return min(most, 1 + size // _BYTES_PER_PROCESS)
+
+
+class Processes:
+    """Processes that end with their context; one is this very process.
+
+    They are forked by a server that has loaded TensorFlow once and never used it: threads and
+    connections of this process cannot hang in them.
+    """
+
+    def __init__(self, count: int, *modules: str):
+        """Starts nothing yet: processes start with the first items.
+
+        Args:
+            modules: What the server loads: that of the work, and what else the work needs.
+        """
+        self._count = count
+        self._pool: concurrent.futures.ProcessPoolExecutor | None = None
+        if count > 1:
+            context = multiprocessing.get_context("forkserver")
+            context.set_forkserver_preload(["trainer.console.quiet_tensorflow", *modules])
+            self._pool = concurrent.futures.ProcessPoolExecutor(
+                count, context, _end_when_interrupted
+            )
+
+    def map(
+        self, function: Callable[[_Item], _Result], items: Iterable[_Item]
+    ) -> Iterator[_Result]:
+        """The results of all items, in their order.
+
+        Args:
+            function: Of a module; its argument and result are pickled.
+            items: Asked for as processes become free, not all at once.
+        """
+        if self._pool is None:
+            yield from map(function, items)
+            return
+        waiting: collections.deque[concurrent.futures.Future[_Result]] = collections.deque()
+        try:
+            for item in items:
+                waiting.append(self._pool.submit(function, item))
+                if len(waiting) >= _AHEAD * self._count:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        except BrokenProcessPool:
+            raise RunError(
+                "a process ended unexpectedly, perhaps for lack of memory; try fewer --processes"
+            ) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+
+def _end_when_interrupted() -> None:
+    """Lets an interrupt from the terminal, which all processes get, end them without a word."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,13 +108,11 @@ class ShardScan:
     """What a file holds.
 
     Attributes:
-        shard: The file as a manifest names it.
         offsets: Byte offsets of every `STRIDE`th record, int64; empty for a compressed file.
         damaged: Records that cannot be read or do not fit their checksums, without their bytes.
         is_whole: Whether the file could be read to its end; else the last damaged record ends it.
-        unfit: What is wrong with the first of the records that were held against the features,
-            with its number; empty when they fit.
-        counts: Of the features, over all records that can be read.
+        unfit: What is wrong with the first of the records that were held against the features, with
+            its number; empty when they fit.
     """
 
     shard: Shard
@@ -52,11 +131,6 @@ def scan_shard(
     Args:
         path: A TFRecord file, compressed or not, local or `gs://`.
         features: What its records must hold.
-        checked: How many of its first records to hold against the features.
-        may_lack: Whether records may lack some of them.
-
-    Raises:
-        tf.errors.OpError: If the file cannot be read.
     """
     compression = compression_of(path)
     offsets: list[int] = []
@@ -90,22 +164,11 @@ def scan_shard(
 def refuse_absent(
     counts: Counts, records: int, features: Sequence[Feature], paths: Sequence[str], where: str
 ) -> None:
-    """Refuses features that no record of some files has.
-
-    Args:
-        counts: Over all records.
-        records: Number of all.
-        features: What they were counted for.
-        paths: The files, of which some records are read to say what they have.
-        where: What names the files, for the message.
-
-    Raises:
-        UserError: If there is one.
-    """
+    """Refuses features that no record of some files has."""
     if any(counts[each.name].missing == records for each in features) and records:
         some = map(tf.train.Example.FromString, first_records(paths, CHECKED_RECORDS))
         names = sorted({name for each in some for name in each.features.feature})
-        value_checks.refuse_absent(counts, records, features, names, where)
+        schema.refuse_absent(counts, records, features, names, where)
 
 
 def first_records(
@@ -114,8 +177,6 @@ def first_records(
     """The first records of some files that can be read and fit some features.
 
     Args:
-        paths: TFRecord files.
-        most: How many.
         features: What they must hold; they may lack them.
     """
     records = (record for path in paths for record in scan(path, compression_of(path)))
@@ -136,21 +197,7 @@ def scan_shards(
     checked: int,
     may_lack: bool = False,
 ) -> Iterator[ShardScan]:
-    """Reads files at the same time, and shows how far that is.
-
-    Args:
-        paths: TFRecord files.
-        processes: How many read.
-        features: See `scan_shard`.
-        checked: See `scan_shard`.
-        may_lack: See `scan_shard`.
-
-    Yields:
-        What each file holds, in the order of the files.
-
-    Raises:
-        tf.errors.OpError: If a file cannot be read.
-    """
+    """Reads files at the same time, and shows how far that is."""
     work = functools.partial(
         scan_shard, features=tuple(features), checked=checked, may_lack=may_lack
     )

@@ -1,16 +1,25 @@
 """Flags of how long a task waits, for which other, and with what of the machine it serves."""
 
+import os
 from typing import TYPE_CHECKING
 
 from absl import flags
 
+from tfps.cluster.spec import Cluster
+from tfps.errors import UserError
 from trainer.chief.wait_limits import WaitLimits
 
+_FLAGS = flags.FLAGS
+if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
+    from trainer.chief.deploying import DeployPlan
+flags.DEFINE_string(
+    "deploy_to",
+    None,
+    "Deploy the exported model at the end: flags of cloud.deploy but --model, in quotes, such as "
+    "'--target=kubernetes --apply --name=clicks'.",
+)
 if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
     from tfps.cluster.server import ServerOptions
-
-_FLAGS = flags.FLAGS
-
 flags.DEFINE_integer(
     "intra_op_threads", 0, "Threads within one operation; 0: TensorFlow's choice.", 0
 )
@@ -45,6 +54,50 @@ flags.DEFINE_float(
     "Time after SIGTERM: the chief finishes its leases and saves, the others serve until then.",
     0.0,
 )
+
+
+def check(cluster: Cluster) -> None:
+    """Looks at flags, and at what of the environment stands for one, before anything is done."""
+    if not _FLAGS.config:
+        raise UserError("--config is missing")
+    if os.environ["KERAS_BACKEND"] != "tensorflow":
+        backend = os.environ["KERAS_BACKEND"]
+        raise UserError(f"KERAS_BACKEND={backend}: parameter servers need tensorflow; unset it")
+    if cluster.job == "evaluator" and cluster.is_local:
+        raise UserError(
+            "this task is the evaluator of a job without workers and ps, which evaluates in its "
+            "one process: leave the evaluator out of the job"
+        )
+    if _FLAGS.inter_op_threads == 1 and not cluster.is_local:
+        raise UserError(
+            "--inter_op_threads=1: a task of a cluster needs 2 or more, since one waits while a "
+            "closure runs; give 0 for one per core, but no less than 4"
+        )
+    if _FLAGS.collectives != "auto" and not cluster.is_replicated:
+        raise UserError(
+            f"--collectives={_FLAGS.collectives} is for replicas without ps "
+            "(--mode.name=allreduce), and this task is of no such job; leave it out"
+        )
+    if _FLAGS.min_workers > max(1, len(cluster.workers)):
+        raise UserError(
+            f"--min_workers={_FLAGS.min_workers}, but there are {len(cluster.workers)} workers; "
+            "ask for no more"
+        )
+
+
+def deploy_plan(is_pass: bool) -> "DeployPlan | None":
+    """What is deployed; None for nothing.
+
+    Args:
+        is_pass: Whether the job exports nothing, since it makes a pass over a dataset.
+    """
+    if not _FLAGS.deploy_to:
+        return None
+    if is_pass:
+        raise UserError(f"--deploy_to is for a job that trains, not --job={_FLAGS.job}")
+    from trainer.chief.deploying import DeployPlan
+
+    return DeployPlan.parse(_FLAGS.deploy_to, _FLAGS.job_dir)
 
 
 def wait_limits() -> WaitLimits:

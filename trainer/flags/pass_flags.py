@@ -12,16 +12,13 @@ from tfps.storage.paths import canonical
 if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
     from tfps.experiment.experiment import Experiment
     from trainer.chief.data_pass import PassPlan
-    from trainer.chief.following import FollowingPlan
-    from trainer.chief.inputs import DataUse
     from trainer.chief.run import Prepare
-    from trainer.chief.run_inputs import RunInputs
+    from trainer.chief.run_inputs import DataUse, RunInputs
 
 TRAIN, EVALUATE, PREDICT = JOBS = ("train", "evaluate", "predict")
 _FLAGS = flags.FLAGS
-_OF_EVALUATE = ("follow",)
 _OF_PREDICT = ("keep", "output_form", "batch_size")
-_OWN = ("checkpoint", "data", *_OF_EVALUATE, *_OF_PREDICT)
+_OWN = ("checkpoint", "data", *_OF_PREDICT)
 
 flags.DEFINE_enum(
     "job", TRAIN, JOBS, "What the cluster does: train, or one pass over --data with a checkpoint."
@@ -30,11 +27,6 @@ flags.DEFINE_string(
     "checkpoint", None, "--job=evaluate, predict: a job's directory, or a checkpoint's."
 )
 flags.DEFINE_string("data", None, "--job=evaluate, predict: directory of the dataset.")
-flags.DEFINE_bool(
-    "follow",
-    False,
-    "--job=evaluate: evaluates each new checkpoint of the job --checkpoint, to its end.",
-)
 flags.DEFINE_list("keep", [], "--job=predict: features to copy beside the predictions.")
 flags.DEFINE_enum(
     "output_form", "parquet", ["csv", "parquet", "tfrecord"], "--job=predict: form of the files."
@@ -48,9 +40,6 @@ class Work(NamedTuple):
     """What a chief does.
 
     Attributes:
-        experiment: What is trained or passed over.
-        prepare: Makes that of a connection.
-        use: What the data is for.
         output: What a pass writes to the job_dir, as of `preflight.check_machine`; None of a
             training.
     """
@@ -62,17 +51,9 @@ class Work(NamedTuple):
 
 
 def work(experiment: "Experiment", is_pass: bool) -> Work:
-    """What the flags ask of the chief.
-
-    Args:
-        experiment: What the job is about.
-        is_pass: Whether the job is one pass.
-
-    Raises:
-        UserError, StorageError: As `plan`.
-    """
-    from trainer.chief.beginning import prepare_training
-    from trainer.chief.inputs import TRAINED
+    """What the flags ask of the chief."""
+    from trainer.chief.run import prepare_training
+    from trainer.chief.run_inputs import TRAINED
 
     if not is_pass:
         return Work(experiment, prepare_training, TRAINED, lambda inputs: None)
@@ -82,25 +63,17 @@ def work(experiment: "Experiment", is_pass: bool) -> Work:
 
 
 def is_pass(cluster: Cluster, job_dir: str) -> bool:
-    """Whether the job is one pass.
-
-    Args:
-        cluster: The cluster.
-        job_dir: Of the job.
-
-    Raises:
-        UserError: If flags are missing or are for another job, or the cluster or the job_dir is
-            none for a pass.
-    """
+    """Whether the job is one pass."""
     if _FLAGS.job == TRAIN:
         given = [name for name in _OWN if _FLAGS[name].present]
         if given:
-            raise UserError(f"--{given[0]} is for --job={EVALUATE} or {PREDICT}; leave it out")
+            is_size = given[0] == "batch_size"
+            fix = "a training has --train.batch_size" if is_size else "leave it out"
+            raise UserError(f"--{given[0]} is for --job={EVALUATE} or {PREDICT}; {fix}")
         return False
-    for job, names in ((EVALUATE, _OF_EVALUATE), (PREDICT, _OF_PREDICT)):
-        for name in names:
-            if _FLAGS.job != job and _FLAGS[name].present:
-                raise UserError(f"--{name} is for --job={job}; leave it out")
+    for name in _OF_PREDICT:
+        if _FLAGS.job != PREDICT and _FLAGS[name].present:
+            raise UserError(f"--{name} is for --job={PREDICT}; leave it out")
     for name in ("checkpoint", "data"):
         if not _FLAGS[name].value:
             raise UserError(f"--job={_FLAGS.job} without --{name}: name it")
@@ -117,27 +90,11 @@ def is_pass(cluster: Cluster, job_dir: str) -> bool:
     return True
 
 
-def plan() -> "PassPlan | FollowingPlan":
-    """What the pass does.
-
-    Raises:
-        UserError: If there is no such checkpoint, or one checkpoint is to be followed.
-        StorageError: If the storage does not answer.
-    """
-    from tfps.checkpoint import commit_marker
-    from tfps.checkpoint.offline import named_checkpoint
+def plan() -> "PassPlan":
+    """What the pass does."""
+    from tfps.checkpoint.saved_values import named_checkpoint
     from trainer.chief.data_pass import PassPlan
-    from trainer.chief.following import FollowingPlan
 
-    if _FLAGS.follow:
-        if commit_marker.is_in(_FLAGS.checkpoint):
-            raise UserError(
-                f"--checkpoint={_FLAGS.checkpoint} is one checkpoint: --follow needs the directory "
-                "of the job that writes them"
-            )
-        return FollowingPlan(
-            _FLAGS.checkpoint, _FLAGS.chief_wait_seconds, _FLAGS.chief_lost_seconds
-        )
     checkpoint = named_checkpoint(_FLAGS.checkpoint)
     if _FLAGS.job == EVALUATE:
         return PassPlan(checkpoint)

@@ -1,22 +1,39 @@
 """Flags of a task: where it writes, and what it shows."""
 
+import dataclasses
+import enum
+import json
 import os
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from absl import flags
 
-from tfps.cluster.spec import Cluster
+from tfps.cluster.spec import CLUSTER_SPEC, TF_CONFIG, Cluster
 from tfps.errors import UserError
 from tfps.storage import local_files
-from trainer.flags.platform import Platform
 
-if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
-    from trainer.chief.monitoring import Monitoring
-
+_CHECKPOINTS = "AIP_CHECKPOINT_DIR"
+_MODEL = "AIP_MODEL_DIR"
+_TENSORBOARD = "AIP_TENSORBOARD_LOG_DIR"
 _FLAGS = flags.FLAGS
-
+flags.DEFINE_boolean(
+    "chief_works", False, "Adds a worker beside the chief, on its machine; the same for all tasks."
+)
+flags.DEFINE_integer(
+    "chief_worker_port",
+    0,
+    "Port of the worker beside the chief; 0: the one after the chief's.",
+    lower_bound=0,
+    upper_bound=(1 << 16) - 1,
+)
+flags.DEFINE_integer(
+    "chief_worker_restarts",
+    3,
+    "How often the worker beside the chief is restarted when it dies.",
+    lower_bound=0,
+)
 flags.DEFINE_string("job_dir", None, "Where checkpoints, export and report go; every task's.")
 flags.DEFINE_boolean(
     "dry_run", False, "Prints what lands on which ps, its memory and the wire's bytes; then ends."
@@ -50,17 +67,8 @@ flags.DEFINE_integer(
     "Chief: epochs after which TensorBoard is shown how parameters and gradients are spread.",
     0,
 )
-flags.DEFINE_integer(
-    "metrics_port", None, "Chief: port at which Prometheus may ask for the run's figures.", 0
-)
 flags.DEFINE_string(
     "metrics_address", "127.0.0.1", "Chief: address of --metrics_port; 0.0.0.0 for other machines."
-)
-flags.DEFINE_integer(
-    "profiler_port",
-    None,
-    "One process: port at which trainer.profile traces it; open to whoever reaches it.",
-    1,
 )
 flags.DEFINE_multi_enum(
     "track", [], ["mlflow", "vertex", "wandb"], "Chief: a service that keeps the run beside others."
@@ -78,12 +86,121 @@ flags.DEFINE_string(
 )
 
 
+@dataclasses.dataclass(frozen=True)
+class JobPaths:
+    """Directories of one job, the same for all its tasks.
+
+    Attributes:
+        export: The exported model; empty for its place in the job_dir.
+        tensorboard: TensorBoard's curves; empty for their place in the job_dir.
+    """
+
+    job_dir: str
+    export: str
+    tensorboard: str
+
+    @classmethod
+    def of(cls, job_dir: str | None, environ: Mapping[str, str]) -> "JobPaths":
+        """Decides where a job writes.
+
+        Vertex AI's AIP_CHECKPOINT_DIR is OUTPUT/checkpoints/, which is where a job whose job_dir is
+        OUTPUT keeps its checkpoints. A trial of a tuning has an OUTPUT of its own below the job's,
+        so that one wins over the --job_dir that all trials were given. AIP_MODEL_DIR, from which
+        Vertex AI takes the model, is where the export goes, and AIP_TENSORBOARD_LOG_DIR, from which
+        it takes what TensorBoard shows, where that does.
+        """
+        output = environ.get(_CHECKPOINTS, "").rstrip("/")
+        if output:
+            output, name = posixpath.split(output)
+            if name != "checkpoints":
+                raise UserError(
+                    f"{_CHECKPOINTS}={environ[_CHECKPOINTS]} is no directory OUTPUT/checkpoints/, "
+                    "as Vertex AI sets it; unset it, or give --job_dir"
+                )
+        if not job_dir and not output:
+            raise UserError("--job_dir is missing")
+        if output and (not job_dir or f"{output}/".startswith(f"{job_dir.rstrip('/')}/")):
+            job_dir = output
+        assert job_dir is not None
+        export, tensorboard = (environ.get(x, "").rstrip("/") for x in (_MODEL, _TENSORBOARD))
+        return cls(job_dir, export, tensorboard)
+
+
+def port() -> int | None:
+    """Of the worker beside the chief, 0 for the one after the chief's; None without a worker."""
+    return int(_FLAGS.chief_worker_port) if _FLAGS.chief_works else None
+
+
+flags.DEFINE_integer(
+    "metrics_port", None, "Chief: port at which Prometheus may ask for the run's figures.", 0
+)
+
+
+flags.DEFINE_integer(
+    "profiler_port",
+    None,
+    "One process: port at which trainer.profile traces it; open to whoever reaches it.",
+    1,
+)
+
+
+class Platform(enum.Enum):
+    """Where a task runs; the value is its name for people."""
+
+    VERTEX = "Vertex AI"
+    JOBSET = "Kubernetes (JobSet)"
+    TFJOB = "Kubernetes (TFJob)"
+    KUBERNETES = "Kubernetes"
+    SLURM = "Slurm"
+    LOCAL = "this machine"
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> "Platform":
+        """Reads the platform from the variables that it sets.
+
+        Args:
+            environ: The environment variables, for example `os.environ`.
+        """
+        if any(
+            name in environ for name in (CLUSTER_SPEC, "CLOUD_ML_PROJECT_ID", "CLOUD_ML_JOB_ID")
+        ):
+            return cls.VERTEX
+        if "SLURM_JOB_ID" in environ and "SLURM_PROCID" in environ:
+            return cls.SLURM
+        if "JOBSET_NAME" in environ:
+            return cls.JOBSET
+        if "KUBERNETES_SERVICE_HOST" in environ:
+            return cls.TFJOB if _is_of_tfjob(environ.get(TF_CONFIG, "")) else cls.KUBERNETES
+        return cls.LOCAL
+
+    @property
+    def collects_json(self) -> bool:
+        """Whether what tasks write to stderr is read by a program that understands JSON."""
+        return self in (Platform.VERTEX, Platform.JOBSET, Platform.TFJOB, Platform.KUBERNETES)
+
+    def role(self, cluster: Cluster) -> str:
+        """What a task is and where, for example "worker 1 of 4 on Vertex AI"."""
+        return f"{'the only task' if cluster.is_local else cluster.name} on {self.value}"
+
+
+def _is_of_tfjob(tf_config: str) -> bool:
+    """Whether the training operator wrote it, which alone on Kubernetes adds "environment"."""
+    try:
+        config = json.loads(tf_config)
+    except ValueError:
+        return False
+    return isinstance(config, dict) and config.get("environment") == "cloud"
+
+
+if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
+    from trainer.chief.monitoring import Monitoring
+
+
 def monitoring(tensorboard: str, overrides: Sequence[str]) -> "Monitoring":
     """How a run is watched.
 
     Args:
         tensorboard: Where TensorBoard's curves go; empty for their place in the job_dir.
-        overrides: What was set for the run, as `field=value`.
     """
     from trainer.chief.monitoring import Monitoring
 

@@ -8,8 +8,8 @@ from typing import Self, TypeVar
 
 from tfps.errors import UserError
 from tfps.job_dir import report as report_file
-from tfps.job_dir.report_fields import Report
-from tfps.monitoring import history
+from tfps.job_dir.report import Report
+from tfps.monitoring import recorder
 from tfps.monitoring.events import (
     CheckpointSaved,
     Evaluated,
@@ -28,8 +28,6 @@ class JobRecord:
     """A job as it is kept in its directory.
 
     Attributes:
-        job_dir: The directory.
-        report: Its report.
         events: What happened, in order; nothing in a job of an earlier version.
     """
 
@@ -39,16 +37,11 @@ class JobRecord:
 
     @classmethod
     def read(cls, job_dir: str) -> Self:
-        """What is in a job's directory.
-
-        Raises:
-            UserError: If no job ran there, or another version of tfps wrote what there is.
-            StorageError: If the storage does not answer.
-        """
+        """What is in a job's directory."""
         found = report_file.load(job_dir)
         if found is None:
             raise UserError(f"{job_dir} holds no {report_file.FILE}: no job ran there")
-        return cls(job_dir, found, history.read(job_dir))
+        return cls(job_dir, found, recorder.read(job_dir))
 
     @property
     def name(self) -> str:

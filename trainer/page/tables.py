@@ -5,10 +5,10 @@ import time
 from collections.abc import Mapping, Sequence
 
 from tfps import byte_size
-from tfps.job_dir.report_fields import Report
+from tfps.job_dir.report import Report
 from tfps.monitoring.events import RunBegan, RunEnded, TableSize, TaskBack, TaskLost, TrainingBegan
+from trainer.page.chart import BYTES, SECONDS, SHARE, show
 from trainer.page.job_record import JobRecord
-from trainer.page.scale import BYTES, SECONDS, SHARE, show
 
 _MOST_HAPPENINGS = 200
 _MOST_TABLES = 100
@@ -19,10 +19,7 @@ class Table:
     """A table.
 
     Attributes:
-        title: What it shows.
         header: Names of the columns; none for rows that are led by their names.
-        rows: Their cells.
-        note: What else is to be said.
     """
 
     title: str
@@ -32,11 +29,7 @@ class Table:
 
 
 def tables_of(jobs: Sequence[JobRecord]) -> list[Table]:
-    """Those of some jobs that have something to show.
-
-    Args:
-        jobs: One, or several to be compared.
-    """
+    """Those of some jobs that have something to show."""
     found = [_overview(jobs), *([] if len(jobs) == 1 else [_differences(jobs)])]
     if len(jobs) == 1:
         [job] = jobs

@@ -10,7 +10,7 @@ import numpy as np
 
 from tfps.data.feature import Feature
 from tfps.model.inputs import row_lengths_of
-from trainer.serving.served_version import ServedVersion
+from trainer.serving.model_versions import ServedVersion
 
 _TEMPLATE = "form.html.j2"
 _MOST_BYTES = 2 << 20  # of the records that a page brings with it
@@ -22,25 +22,14 @@ _environment = jinja2.Environment(
 
 
 class FormPage(NamedTuple):
-    """A page.
-
-    Attributes:
-        html: Its text.
-        policy: The Content-Security-Policy under which alone it works: it asks nobody but the
-            server that it came from.
-    """
+    """A page."""
 
     html: str
     policy: str
 
 
 def page(version: ServedVersion, name: str) -> FormPage:
-    """The page of a version.
-
-    Args:
-        version: What is served.
-        name: The model's, in paths.
-    """
+    """The page of a version."""
     nonce = secrets.token_urlsafe(16)
     features = [_described(feature) for feature in version.model.features]
     html = _environment.get_template(_TEMPLATE).render(

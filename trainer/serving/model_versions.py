@@ -6,18 +6,79 @@ import logging
 import posixpath
 import threading
 import time
-from collections.abc import Mapping
-from typing import Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import tensorflow as tf
+from google.protobuf.message import Message
 
 from tfps.cluster import freed_memory
 from tfps.errors import RunError, UserError, reason_of
 from tfps.export import versions
-from tfps.export.names import EXPORT_DIRECTORY, GRAPH_FILE
+from tfps.export.exported_files import (
+    EXAMPLES_INPUT,
+    EXAMPLES_SIGNATURE,
+    EXPORT_DIRECTORY,
+    FEATURES_SIGNATURE,
+    GRAPH_FILE,
+)
+from tfps.export.loaded_model import ExportedModel
+from tfps.export.serving_model import read_signature_defs
+from tfps.export.versions import WarmUpRequest, read_warm_up
+from tfps.model.inputs import unpack_signature_inputs
 from tfps.storage import files
-from trainer.serving.served_version import ServedVersion
 
 _REST = 10  # a version that cannot be loaded is tried again after so many times what that took
 _log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class ServedVersion:
+    """A version that can be asked.
+
+    Attributes:
+        records: Tensors `[n, *shape]` of some real records by feature name, ragged for shape
+            `(None,)`; none where the export has none.
+    """
+
+    number: int
+    model: ExportedModel
+    signature_defs: Message
+    records: Mapping[str, Any]
+
+    @classmethod
+    def load(cls, directory: str, number: int, beside_bytes: int = 0) -> Self:
+        """Loads a version, and asks it what it is to be asked before anybody else does."""
+        model = ExportedModel.load(directory, beside_bytes)
+        signature_defs = read_signature_defs(directory)
+        try:
+            requests = read_warm_up(directory)
+            for request in requests:
+                _try(model, request)
+        except (tf.errors.OpError, ValueError, LookupError, TypeError) as error:
+            raise UserError(
+                f"--model={directory}: its warm-up requests cannot be used ({reason_of(error)}); "
+                "export the model again"
+            ) from None
+        return cls(number, model, signature_defs, _most_records(requests, model))
+
+
+def _try(model: ExportedModel, request: WarmUpRequest) -> None:
+    if request.signature == FEATURES_SIGNATURE:
+        model.predict(_features(request, model))
+    elif request.signature == EXAMPLES_SIGNATURE:
+        model.predict_examples(request.inputs[EXAMPLES_INPUT].tolist())
+
+
+def _features(request: WarmUpRequest, model: ExportedModel) -> dict[str, Any]:
+    inputs = {name: tf.constant(value) for name, value in request.inputs.items()}
+    return unpack_signature_inputs(inputs, model.features)
+
+
+def _most_records(requests: Sequence[WarmUpRequest], model: ExportedModel) -> Mapping[str, Any]:
+    found = [_features(x, model) for x in requests if x.signature == FEATURES_SIGNATURE]
+    first = model.features[0].name
+    return max(found, key=lambda records: int(records[first].shape[0]), default={})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +86,6 @@ class _Failure:
     """A version that could not be loaded.
 
     Attributes:
-        reason: Why.
         again: When it is tried again, by the monotonic clock.
     """
 
@@ -41,8 +101,6 @@ class ModelVersions:
 
         Args:
             base: Directory of all versions, or of the only one.
-            loaded: The version.
-            follows: Whether `base` has versions.
         """
         self._base = base
         self._loaded = loaded
@@ -57,10 +115,6 @@ class ModelVersions:
 
         Args:
             model: A job's directory, its `export`, or a version's; local or `gs://`.
-
-        Raises:
-            UserError: If there is none.
-            RunError: If the storage does not answer.
         """
         model = model.rstrip("/") or model
         if files.exists(posixpath.join(model, GRAPH_FILE)):
@@ -97,12 +151,7 @@ class ModelVersions:
         return {number: failure.reason for number, failure in self._failures.items()}
 
     def follow(self, seconds: float, stop: threading.Event) -> None:
-        """Looks for other versions until it is told to stop.
-
-        Args:
-            seconds: Between one look and the next.
-            stop: Ends it.
-        """
+        """Looks for other versions until it is told to stop."""
         while self._follows and not stop.wait(seconds):
             try:
                 self.look()
@@ -116,9 +165,6 @@ class ModelVersions:
 
         The newest that there is counts, as in TensorFlow Serving: where it was deleted, one before.
         Where none is left, the loaded one goes on.
-
-        Raises:
-            StorageError: If the storage does not answer.
         """
         found = versions.whole_versions(self._base)
         self._failures = {n: failure for n, failure in self._failures.items() if n in found}

@@ -1,25 +1,47 @@
-"""What a request asks a model: its records, read from rows or from columns."""
+"""What a request asks a model: its records, read from JSON in rows or in columns."""
 
+import base64
+import binascii
 import dataclasses
 import itertools
-from collections.abc import Mapping
+import json
+import math
+import string
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
+from tfps.data.examples import LISTS
 from tfps.data.feature import Feature
+from tfps.export.exported_files import EXAMPLES_INPUT, EXAMPLES_SIGNATURE, FEATURES_SIGNATURE
 from tfps.export.loaded_model import ExportedModel, RefusedRecordsError
-from tfps.export.names import EXAMPLES_INPUT, EXAMPLES_SIGNATURE, FEATURES_SIGNATURE
-from tfps.model.inputs import row_lengths_of
-from trainer.serving.columns import Columns, read_columns
-from trainer.serving.example_check import check_examples
-from trainer.serving.json_body import shown
-from trainer.serving.refusal import RefusedError, listed, unfit
+from tfps.model.inputs import row_lengths_of, signature_specs
 
 _SIGNATURE, _ROWS, _COLUMNS = "signature_name", "instances", "inputs"
 _EXAMPLES = (Feature(EXAMPLES_INPUT, "string"),)
 _DTYPES = {"int64": tf.int64, "float32": tf.float32, "string": tf.string}
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1  # of int64
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+_NO_SPACE = str.maketrans("", "", string.whitespace)
+_MOST_SHOWN = 60  # characters of a value in a message
+
+
+class RefusedError(Exception):
+    """A request that is not answered; the server goes on."""
+
+    def __init__(self, message: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST, allow: str = ""):
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.allow = allow
+
+
+class _UnfitValueError(Exception):
+    """A value that a feature cannot have; the message goes on after the feature's name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +49,6 @@ class Question:
     """Records for a model, in the form of one of its signatures.
 
     Attributes:
-        signature: Its name.
         has_rows: Whether the records were rows, as the answer then has to be.
         values: Tensors `[n, *shape]` by input name, ragged for shape `(None,)`.
     """
@@ -37,90 +58,355 @@ class Question:
     values: Mapping[str, Any]
 
     def ask(self, model: ExportedModel) -> dict[str, Any]:
-        """The model's answer: arrays `[n, ...]` float32 by name.
-
-        Raises:
-            RefusedError: If an operation of the model refuses the records.
-            RunError: If the model fails on them for another reason.
-        """
+        """The model's answer: arrays `[n, ...]` float32 by name."""
         try:
             if self.signature == EXAMPLES_SIGNATURE:
                 return model.predict_examples(self.values[EXAMPLES_INPUT].numpy().tolist())
             return model.predict(self.values)
         except RefusedRecordsError as error:
-            raise unfit(f"the model refuses these records: {error.reason}") from None
+            raise RefusedError(f"the model refuses these records: {error.reason}") from None
 
 
-def read_question(document: Mapping[str, Any], model: ExportedModel, max_batch: int) -> Question:
-    """What a request's body asks.
-
-    Args:
-        document: The body, a JSON object.
-        model: Who is asked.
-        max_batch: Records that one request may have.
-
-    Raises:
-        RefusedError: If it is not such a request; the message names input and row.
-    """
+def read_question(body: bytes, model: ExportedModel, max_batch: int) -> Question:
+    """What a request's body asks, which is a JSON object in UTF-8."""
+    document = _parse(body)
     unknown = [key for key in document if key not in (_SIGNATURE, _ROWS, _COLUMNS)]
     if unknown:
-        raise unfit(
-            f"the body has the key {shown(unknown[0])}; "
+        raise RefusedError(
+            f"the body has the key {_shown(unknown[0])}; "
             f'it may have "{_ROWS}" or "{_COLUMNS}", and "{_SIGNATURE}"'
         )
     signature = _signature(document, model)
     features = _EXAMPLES if signature == EXAMPLES_SIGNATURE else model.features
     if (_ROWS in document) == (_COLUMNS in document):
         state = "both" if _ROWS in document else "neither"
-        raise unfit(f'the body has {state} of "{_ROWS}" and "{_COLUMNS}"; it must have one of them')
+        raise RefusedError(
+            f'the body has {state} of "{_ROWS}" and "{_COLUMNS}"; it must have one of them'
+        )
     has_rows = _ROWS in document
-    columns = read_columns(document[_ROWS if has_rows else _COLUMNS], has_rows, features)
+    read = _of_rows if has_rows else _of_columns
+    columns = read(document[_ROWS if has_rows else _COLUMNS], features)
     if columns.count > max_batch:
         raise RefusedError(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
             f"the request has {columns.count:,} records, and this server takes up to "
             f"{max_batch:,} at once (--max_batch)",
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         )
-    values = {feature.name: _tensor(feature, columns) for feature in features}
+    values = {feature.name: columns.tensor(feature) for feature in features}
     if signature == EXAMPLES_SIGNATURE:
         check_examples(values[EXAMPLES_INPUT].numpy().tolist(), model.features, has_rows)
     return Question(signature, has_rows, values)
 
 
-def _signature(document: Mapping[str, Any], model: ExportedModel) -> str:
-    name = document.get(_SIGNATURE, FEATURES_SIGNATURE)
-    if not isinstance(name, str):
-        raise unfit(f'"{_SIGNATURE}" is {shown(name)}, not a string')
-    name = name or FEATURES_SIGNATURE
-    if name not in model.signatures:
-        raise unfit(f'"{_SIGNATURE}" is {shown(name)}; the model has {listed(model.signatures)}')
-    return name
+@dataclasses.dataclass(frozen=True)
+class _Columns:
+    """What a request gives for each input, as JSON.
 
+    Attributes:
+        values: By input name, a value for each record. Where the row lengths of a feature `(None,)`
+            are given, as the signature has them, the values of all records laid end to end.
+    """
 
-def _tensor(feature: Feature, columns: Columns) -> Any:
-    """All records' values of a feature."""
-    dtype = _DTYPES[feature.dtype]
-    if feature.is_ragged:
-        rows, lengths = _ragged(feature, columns)
+    values: Mapping[str, Sequence[Any]]
+    has_rows: bool
+    count: int
+
+    def tensor(self, feature: Feature) -> Any:
+        """All records' values of a feature."""
+        dtype = _DTYPES[feature.dtype]
+        rows, lengths = self._ragged(feature) if feature.is_ragged else (self._read(feature), [])
         values = list(itertools.chain.from_iterable(rows))
+        if not feature.is_ragged:
+            return tf.constant(values, dtype, [self.count, *feature.shape])
         return tf.RaggedTensor.from_row_lengths(
             tf.constant(values, dtype, [len(values)]), tf.constant(lengths, tf.int64)
         )
-    values = list(itertools.chain.from_iterable(columns.read(feature)))
-    return tf.constant(values, dtype, [columns.count, *feature.shape])
+
+    def _ragged(self, feature: Feature) -> tuple[list[list[Any]], list[int]]:
+        """Values of a feature `(None,)`, and how many each record has."""
+        name = row_lengths_of(feature)
+        if name not in self.values:
+            rows = self._read(feature)
+            return rows, [len(row) for row in rows]
+        lengths = [length for [length] in self._read(Feature(name, "int64"))]
+        values = self._read(dataclasses.replace(feature, shape=()), is_laid_out=True)
+        if min(lengths) < 0 or sum(lengths) != len(values):
+            raise RefusedError(
+                f"{name!r} must divide the {len(values)} values of feature {feature.name!r} among "
+                f"the records, but gives them {listed(lengths)}"
+            )
+        return values, lengths
+
+    def _read(self, feature: Feature, is_laid_out: bool = False) -> list[list[Any]]:
+        found = []
+        for index, value in enumerate(self.values[feature.name]):
+            try:
+                found.append(_flat_values(value, feature))
+            except _UnfitValueError as error:
+                place = f"inputs: feature {feature.name!r} of record {index}"
+                if self.has_rows:
+                    place = f"instances[{index}]: feature {feature.name!r}"
+                elif is_laid_out:
+                    place = f"inputs: value {index} of feature {feature.name!r}"
+                raise RefusedError(f"{place} {error}") from None
+        return found
 
 
-def _ragged(feature: Feature, columns: Columns) -> tuple[list[list[Any]], list[int]]:
-    """Values of a feature `(None,)`, and how many each record has."""
-    name = row_lengths_of(feature)
-    if name not in columns.values:
-        rows = columns.read(feature)
-        return rows, [len(row) for row in rows]
-    lengths = [length for [length] in columns.read(Feature(name, "int64"))]
-    values = columns.read(dataclasses.replace(feature, shape=()), is_laid_out=True)
-    if min(lengths) < 0 or sum(lengths) != len(values):
-        raise unfit(
-            f"{name!r} must divide the {len(values)} values of feature {feature.name!r} among the "
-            f"records, but gives them {listed(lengths)}"
+def listed(names: Iterable[object], most: int = 12) -> str:
+    """Some names for a message, the first of them where there are many."""
+    texts = [str(name) for name in names]
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    """`NaN`, `Infinity` and `-Infinity` are numbers, as in TensorFlow Serving."""
+    if not body:
+        raise RefusedError('the body is empty; send a JSON object with "instances" or "inputs"')
+    try:
+        text = body.decode("utf-8-sig")
+        document = json.loads(text, object_pairs_hook=_object, parse_float=_decimal)
+    except UnicodeDecodeError as error:
+        raise RefusedError(
+            f"the body is not UTF-8 at byte {error.start}; give values that are not text as "
+            '{"b64": "..."}'
+        ) from None
+    except json.JSONDecodeError as error:
+        raise RefusedError(
+            f"the body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+        ) from None
+    except ValueError:  # of Python, for a whole number of thousands of digits
+        raise RefusedError("a whole number of the body has too many digits") from None
+    except RecursionError:
+        raise RefusedError("the body is nested too deeply") from None
+    if not isinstance(document, dict):
+        raise RefusedError(
+            f'the body is {_shown(document)}, not a JSON object with "instances" or "inputs"'
         )
-    return values, lengths
+    return document
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise RefusedError(f"an object of the body has the key {_shown(twice)} twice")
+    return found
+
+
+def _decimal(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise RefusedError(f"the body has {text[:_MOST_SHOWN]}, which is too large for float32")
+    return value
+
+
+def _shown(value: Any) -> str:
+    """A value for a message, not longer than a line."""
+    if isinstance(value, list | dict) and not value:
+        text = "an empty list" if isinstance(value, list) else "an empty object"
+    elif isinstance(value, list):
+        text = f"a list of {len(value)} elements" if len(value) > 1 else "a list of one element"
+    elif isinstance(value, dict):
+        text = "an object"
+    else:
+        text = json.dumps(value, ensure_ascii=False)
+        text = text.encode(errors="backslashreplace").decode()  # half of a surrogate pair
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+
+
+def _signature(document: Mapping[str, Any], model: ExportedModel) -> str:
+    name = document.get(_SIGNATURE, FEATURES_SIGNATURE)
+    if not isinstance(name, str):
+        raise RefusedError(f'"{_SIGNATURE}" is {_shown(name)}, not a string')
+    name = name or FEATURES_SIGNATURE
+    if name not in model.signatures:
+        raise RefusedError(
+            f'"{_SIGNATURE}" is {_shown(name)}; the model has {listed(model.signatures)}'
+        )
+    return name
+
+
+def _of_rows(instances: Any, features: Sequence[Feature]) -> _Columns:
+    if not isinstance(instances, list):
+        raise RefusedError(f'"instances" is {_shown(instances)}, not a list of records')
+    if not instances:
+        raise RefusedError('"instances" has no record')
+    if not _is_object(instances[0]):
+        name = _single_input(features, "instances[0]", instances[0])
+        for row, instance in enumerate(instances):
+            if _is_object(instance):
+                raise RefusedError(
+                    f"instances[{row}] is an object, but instances[0] is a bare value"
+                )
+        return _Columns({name: instances}, True, len(instances))
+    first = instances[0].keys()
+    for row, instance in enumerate(instances):
+        if not _is_object(instance):
+            raise RefusedError(
+                f"instances[{row}] is {_shown(instance)}, but instances[0] is an object"
+            )
+        _check_names(instance, features, f"instances[{row}]")
+        if instance.keys() != first:
+            [name, *_] = sorted(instance.keys() ^ first)
+            state = "given" if name in instance else "missing"
+            raise RefusedError(
+                f"instances[{row}]: input {name!r} is {state}, unlike in instances[0]"
+            )
+    columns = {name: [instance[name] for instance in instances] for name in first}
+    return _Columns(columns, True, len(instances))
+
+
+def _of_columns(inputs: Any, features: Sequence[Feature]) -> _Columns:
+    if not _is_object(inputs):
+        inputs = {_single_input(features, '"inputs"', inputs): inputs}
+    _check_names(inputs, features, "inputs")
+    for name, value in inputs.items():
+        if not isinstance(value, list):
+            raise RefusedError(
+                f"inputs: feature {name!r} is {_shown(value)}, not a list with a value per record"
+            )
+    laid_end_to_end = {feature.name for feature in features if row_lengths_of(feature) in inputs}
+    counts = {name: len(value) for name, value in inputs.items() if name not in laid_end_to_end}
+    first, count = next(iter(counts.items()))
+    for name, other in counts.items():
+        if other != count:
+            raise RefusedError(f"inputs: {name!r} has {other} records, but {first!r} has {count}")
+    if not count:
+        raise RefusedError('"inputs" has no record')
+    return _Columns(inputs, False, count)
+
+
+def _is_encoded(value: Any) -> bool:
+    """Whether a value is bytes in base64: `{"b64": "..."}`."""
+    return isinstance(value, dict) and list(value) == ["b64"] and isinstance(value["b64"], str)
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict) and not _is_encoded(value)
+
+
+def _single_input(features: Sequence[Feature], where: str, value: Any) -> str:
+    """The name of the one input, which may be left out."""
+    names = list(signature_specs(features))
+    if len(names) > 1:
+        raise RefusedError(
+            f"{where} is {_shown(value)}, not an object with the inputs {listed(names)}"
+        )
+    return names[0]
+
+
+def _check_names(given: Collection[str], features: Sequence[Feature], where: str) -> None:
+    allowed = signature_specs(features)
+    unknown = [name for name in given if name not in allowed]
+    if unknown:
+        raise RefusedError(
+            f"{where}: {_shown(unknown[0])} is no input of the model, which has {listed(allowed)}"
+        )
+    missing = [feature.name for feature in features if feature.name not in given]
+    if missing:
+        raise RefusedError(f"{where}: feature {missing[0]!r} is missing")
+
+
+def _flat_values(value: Any, feature: Feature) -> list[Any]:
+    """The values of one record as ints, floats or bytes, those of a vector one after the other."""
+    if not feature.is_ragged:
+        leaves = _leaves(value, [size for size in feature.shape if size is not None])
+    elif isinstance(value, list):
+        leaves = value
+    else:
+        raise _UnfitValueError(f"is {_shown(value)}, not a list of values")
+    values = [_CONVERTED[feature.dtype](leaf) for leaf in leaves]
+    ids = feature.vocabulary_size
+    if ids and (outside := [value for value in values if not 0 <= value < ids]):
+        raise _UnfitValueError(f"has the id {outside[0]}, outside its vocabulary of 0 to {ids - 1}")
+    return values
+
+
+def _leaves(value: Any, shape: Sequence[int]) -> list[Any]:
+    """What lies in nested lists of a shape."""
+    if not shape:
+        if isinstance(value, list):
+            raise _UnfitValueError(f"is {_shown(value)}, not a single value")
+        return [value]
+    size, *rest = shape
+    if not isinstance(value, list) or len(value) != size:
+        raise _UnfitValueError(f"has {_shown(value)} where a list of {size} is needed")
+    return [leaf for each in value for leaf in _leaves(each, rest)]
+
+
+def _int64(value: Any) -> int:
+    if type(value) is float:
+        raise _UnfitValueError(f"is {_shown(value)}, not a whole number written without a point")
+    if type(value) is not int:
+        raise _UnfitValueError(f"is {_shown(value)}, not a whole number")
+    if not _LEAST <= value <= _MOST:
+        raise _UnfitValueError(f"is {_shown(value)}, which does not fit into int64")
+    return value
+
+
+def _float32(value: Any) -> float:
+    if type(value) is not float and type(value) is not int:
+        raise _UnfitValueError(f"is {_shown(value)}, not a number")
+    # NaN and the infinities are as they are; what would become one is refused.
+    if abs(value) > _FLOAT32_MAX and abs(value) != float("inf"):
+        raise _UnfitValueError(f"is {_shown(value)}, which is too large for float32")
+    return float(value)
+
+
+def _string(value: Any) -> bytes:
+    if isinstance(value, str):
+        try:
+            return value.encode()
+        except UnicodeEncodeError:
+            raise _UnfitValueError(f"is {_shown(value)}, half of a surrogate pair") from None
+    if not _is_encoded(value):
+        raise _UnfitValueError(f'is {_shown(value)}, neither a string nor {{"b64": "..."}}')
+    text = value["b64"].translate(_NO_SPACE).rstrip("=")  # which may be left out
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        raise _UnfitValueError(
+            f"is {_shown(value['b64'])} under b64, which is not base64"
+        ) from None
+
+
+_CONVERTED: dict[str, Callable[[Any], Any]] = {
+    "int64": _int64,
+    "float32": _float32,
+    "string": _string,
+}
+
+
+def check_examples(
+    serialized: Sequence[bytes], features: Sequence[Feature], has_rows: bool
+) -> None:
+    """Refuses what is no serialized `tf.train.Example` of some features."""
+    for row, content in enumerate(serialized):
+        place = f"instances[{row}]" if has_rows else f"inputs: record {row}"
+        try:
+            example = tf.train.Example.FromString(content)
+        except DecodeError:
+            raise RefusedError(f"{place} is no serialized tf.train.Example") from None
+        for feature in features:
+            if wrong := _wrong(example, feature):
+                raise RefusedError(f"{place}: feature {feature.name!r} {wrong}")
+
+
+def _wrong(example: tf.train.Example, feature: Feature) -> str:
+    """What is wrong with an example's values of a feature; empty for nothing."""
+    held = example.features.feature.get(feature.name)
+    kind = held.WhichOneof("kind") if held is not None else None
+    if kind is None:
+        return "" if feature.may_be_absent else "is missing"
+    if kind != LISTS[feature.dtype]:
+        return f"holds an {kind}, not a {LISTS[feature.dtype]}"
+    values = getattr(held, kind).value
+    if not values and feature.may_be_absent:
+        return ""
+    if feature.size is not None and len(values) != feature.size:
+        return f"has {len(values)} values where {feature.size} are needed"
+    ids = feature.vocabulary_size
+    outside = [value for value in values if not 0 <= value < ids] if ids else []
+    return f"has the id {outside[0]}, outside its vocabulary of 0 to {ids - 1}" if outside else ""

@@ -2,41 +2,40 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from typing import Any
+import time
+from collections.abc import Iterator, Sequence
 
 from absl import flags
 
-from cloud import optional_imports, requests_text
-from cloud.deployment import checks, example_request
-from cloud.deployment.deployment import Deployment
+from cloud import remote_target
+from cloud.deployment import sample_records, served_model
+from cloud.deployment.deployment import IMAGE, Deployment, ServerSettings
 from cloud.deployment.served_model import ServedModel
-from cloud.deployment.server_settings import IMAGE, ServerSettings
 from cloud.deployment.target import DeployTarget
-from cloud.follower import Patience
+from cloud.kubernetes import pod
 from cloud.kubernetes import target as kubernetes_target
-from cloud.kubernetes.cluster import KubernetesCluster
-from cloud.kubernetes.objects import KubernetesObjects
-from cloud.kubernetes.serving import names
-from cloud.kubernetes.serving.exposure import Callers, network_policy, service
-from cloud.kubernetes.serving.scaling import autoscaler, disruption_budget
-from cloud.kubernetes.serving.servers import Servers
-from cloud.kubernetes.serving.workload import config_map, workload
-from cloud.kubernetes.volume import Volume
+from cloud.kubernetes.kubectl import Json, Kubectl, RefusedError, check_here, documents, selected
+from cloud.kubernetes.pod import Volume
+from cloud.kubernetes.serving import manifests
+from cloud.kubernetes.serving.manifests import AUTOSCALER, MODEL, object_name, owned
+from cloud.remote_target import Patience
 from cloud.target import Request
 from tfps import byte_size
-from tfps.errors import EXIT_OK, UserError
+from tfps.errors import EXIT_OK, RunError, UserError
 from tfps.storage.paths import is_cloud
 
 _STEP = 256 << 20  # of memory
+_AUTOSCALERS = "horizontalpodautoscalers"
+_FIRST = f"deployments,{_AUTOSCALERS},poddisruptionbudgets,services"
+_LAST = "networkpolicies,configmaps"  # deleted once no pod needs them any more
+_REVISION = "deployment.kubernetes.io/revision"
+_HASH = "pod-template-hash"  # Kubernetes adds it to the pods of each revision
+_DONE = "successfully rolled out"
+_LONGEST_REASON = 300
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of this target.
-
-    Args:
-        values: Where to.
-    """
+    """Defines the flags of this target."""
     kubernetes_target.define_flags(values)
     for name, text in {
         "allow_from": "label of pods of the namespace that may ask the servers",
@@ -48,21 +47,13 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def from_flags(values: flags.FlagValues) -> "ServingOnKubernetes":
-    """The target that the flags of `define_flags` describe.
-
-    Args:
-        values: Parsed flags, --wait_seconds and --poll_seconds among them.
-
-    Raises:
-        UserError: If they cannot be used.
-    """
+    """The target that the flags of `define_flags`, --wait_seconds and --poll_seconds describe."""
     return ServingOnKubernetes(
-        namespace=values.namespace or "",
-        context=values.kube_context or "",
-        volumes=tuple(Volume.parse(text) for text in values.volume),
-        callers=Callers.parse(values.allow_from, values.allow_namespace),
-        applies=values.apply,
-        patience=Patience(values.wait_seconds, values.poll_seconds),
+        Kubectl(values.namespace or "", values.kube_context or ""),
+        tuple(Volume.parse(text) for text in values.volume),
+        manifests.callers(values.allow_from, values.allow_namespace),
+        values.apply,
+        Patience(values.wait_seconds, values.poll_seconds),
     )
 
 
@@ -73,35 +64,17 @@ class ServingOnKubernetes(DeployTarget):
 
     def __init__(
         self,
-        namespace: str,
-        context: str,
+        kubectl: Kubectl,
         volumes: Sequence[Volume],
-        callers: Callers,
+        callers: Sequence[Json],
         applies: bool,
-        patience: Patience,
+        limits: Patience,
     ):
-        """Describes where the servers run, and who may ask them.
-
-        Args:
-            namespace: Empty for that of the context.
-            context: Of the kubeconfig; empty for its current one.
-            volumes: What every server mounts, to read a model there.
-            callers: Who may ask the servers.
-            applies: Whether `deploy` sends, not prints.
-            patience: How long to wait at most, and how often to look.
-        """
-        self._namespace = namespace
-        self._context = context
+        self._kubectl = kubectl
         self._volumes = volumes
         self._callers = callers
         self._applies = applies
-        self._patience = patience
-
-    @property
-    def again(self) -> str:
-        """Flags with which this program reaches the same place again."""
-        own = {"target": self.name, "namespace": self._namespace, "kube_context": self._context}
-        return " ".join(f"--{name}={value}" for name, value in own.items() if value)
+        self._limits = limits
 
     def check(self, servers: ServerSettings, base: str) -> None:
         """Refuses a model that no pod will see, and GPUs for an image that uses none."""
@@ -121,96 +94,219 @@ class ServingOnKubernetes(DeployTarget):
             )
 
     def check_here(self) -> None:
-        """Loads the Kubernetes client, unless manifests are only printed."""
+        """Looks for kubectl, unless manifests are only printed."""
         if self._applies:
-            optional_imports.load("kubernetes.client", "kubernetes")
+            check_here()
 
     def render(self, deployment: Deployment) -> tuple[Request, ...]:
-        """The NetworkPolicy, which must be there first, what servers are told, and the servers."""
-        return tuple(self._manifests(deployment))
+        """The NetworkPolicy, which must be there first, what servers read, and the servers."""
+        return self._manifests(_sized(deployment))
 
     def deploy(self, deployment: Deployment) -> int:
         """Prints the manifests for kubectl, or with --apply sends them and waits."""
-        manifests = self._manifests(deployment)
+        deployment = _sized(deployment)
+        found = self._manifests(deployment)
         if not self._applies:
-            _say(requests_text.write(manifests, "yaml").rstrip("\n"))
+            _say(remote_target.write(found, "yaml").rstrip("\n"))
             return EXIT_OK
-        name, servers = deployment.name, self._servers()
-        servers.check_free(manifests)
+        name, again = deployment.name, f"--target={self.name} {self._kubectl.again}".strip()
+        there = self._there(name, found)
         _say(
-            f"{name}: {deployment.replicas} with {_size(_sized(deployment))} each; they are billed "
-            f"as their nodes are, until `python -m cloud.deploy undeploy {name} {self.again}`"
+            f"{name}: {deployment.replicas} with {_size(deployment)} each; they are billed as "
+            f"their nodes are, until `python -m cloud.deploy undeploy {name} {again}`"
         )
-        servers.apply(manifests)
-        servers.wait(name)
-        servers.prune(name)
-        _tell_address(deployment, servers.namespace)
+        self._apply(name, found, there)
+        self._wait(name)
+        namespace = self._prune(name)
+        host = f"{object_name(name)}.{namespace}.svc"
+        address = f"http://{host}:{manifests.REST_PORT}/v1/models/{name}"
+        _say(f"{name}: serves {deployment.model.path} at {address}")
+        _say(f"ask it from a pod with {sample_records.curl(deployment.model, address)}")
         return EXIT_OK
 
     def list(self) -> int:
         """Prints the deployments of the namespace, the newest first."""
-        for each in self._servers().list():
-            _say(f"{each.created}  {each.name:<20}  {each.state}  {each.model}")
+        found = self._kubectl.list("deployments", owned())
+        for each in sorted(found, key=lambda x: str(x["metadata"]["creationTimestamp"]))[::-1]:
+            state = f"{_answering(each)} of {each['spec'].get('replicas', 1)} servers answer"
+            name, created = manifests.deployment_of(each), each["metadata"]["creationTimestamp"]
+            _say(f"{created}  {name:<20}  {state}  {_model(each)}")
         return EXIT_OK
 
     def describe(self, name: str) -> int:
         """Prints all objects of a deployment, as YAML."""
-        _say(requests_text.write(self._servers().describe(name), "yaml").rstrip("\n"))
+        self._deployment(name)
+        found = self._kubectl.list(f"{_FIRST},{_LAST}", owned(name))
+        _say(remote_target.write(found, "yaml").rstrip("\n"))
         return EXIT_OK
 
     def undeploy(self, name: str) -> int:
         """Deletes all objects of a deployment, and waits until its servers have ended."""
-        self._servers().delete(name)
+        mine = selected(owned(name))
+        if not self._kubectl.run("get", f"{_FIRST},{_LAST}", mine, "--output=name"):
+            raise self._no_such(name)
+        self._delete(_FIRST, mine)
+        deadline = time.monotonic() + self._limits.limit_seconds
+        last = 0
+        while left := len(self._pods(name)):
+            if left != last:
+                _say(f"{name}: {left} server{'s' * (left > 1)} to end")
+            if time.monotonic() >= deadline:
+                raise RunError(
+                    f"{name}: {left} servers are left after {self._limits.limit_seconds:g} s "
+                    "(--wait_seconds); give the command again"
+                )
+            last = left
+            time.sleep(self._limits.poll_seconds)
+        self._delete(_LAST, mine)
         _say(f"{name}: all of it is deleted; the model's files are left alone")
         return EXIT_OK
 
     def rollback(self, name: str) -> int:
-        """Makes the servers what they were before, with their version of the model; waits."""
-        servers = self._servers()
-        now, before = servers.previous(name)
-        if is_cloud(before.model):
-            ServedModel.read(before.model)  # which may have been deleted since
-        _say(f"{name}: from {now.model} back to {before.model}")
-        servers.go_back(name, before)
-        servers.wait(name)
+        """Makes the servers what they were before, with their version of the model; waits.
+
+        The old template is applied as a deploy is: what `kubectl rollout undo` brings back, such as
+        a GPU, the next deploy would not take away.
+        """
+        found, templates = self._revisions(name)
+        if len(templates) < 2:
+            raise UserError(
+                f"{name} has no revision to go back to: Kubernetes has kept none before the one "
+                "that is there"
+            )
+        before, now = templates[-2:]
+        for config in _config_maps(before):
+            if not self._kubectl.get("configmaps", config, "--ignore-not-found"):
+                raise UserError(
+                    f"{name} cannot go back to {_model(before)}: its ConfigMap {config} is gone; "
+                    "deploy that version with --model and --version"
+                )
+        if is_cloud(_model(before)):
+            ServedModel.read(_model(before))  # which may have been deleted since
+        _say(f"{name}: from {_model(now)} back to {_model(before)}")
+        before["metadata"]["labels"].pop(_HASH, None)
+        before["metadata"].pop("creationTimestamp", None)
+        kept = {key: found["metadata"][key] for key in ("name", "labels")}
+        own = {**kept, "annotations": manifests.annotations(_model(before))}
+        spec = {**found["spec"], "template": before}
+        self._kubectl.apply([pod.manifest("apps/v1", "Deployment", own, spec=spec)])
+        self._wait(name)
         return EXIT_OK
 
-    def _servers(self) -> Servers:
-        cluster = KubernetesCluster(self._namespace, self._context)
-        return Servers(KubernetesObjects(cluster), self._patience, _say)
-
-    def _manifests(self, deployment: Deployment) -> Sequence[dict[str, Any]]:
+    def _manifests(self, deployment: Deployment) -> tuple[Json, ...]:
         self.check(deployment, deployment.model.base)
-        if deployment.memory_bytes:
-            where = f"--memory={byte_size.show(deployment.memory_bytes)}"
-            checks.check_memory(deployment.model, deployment.memory_bytes, where)
-        deployment = _sized(deployment)
-        config = config_map(deployment)
-        manifests = [
-            network_policy(deployment, self._callers),
-            config,
-            workload(deployment, config, self._volumes),
-            service(deployment),
-            disruption_budget(deployment),
-        ]
-        if deployment.max_replicas > deployment.min_replicas:
-            manifests.append(autoscaler(deployment))
-        if self._namespace:
-            for manifest in manifests:
-                manifest["metadata"]["namespace"] = self._namespace
-        return manifests
+        where = f"--memory={byte_size.show(deployment.memory_bytes)}"
+        served_model.check_memory(deployment.model, deployment.memory_bytes, where)
+        found = manifests.manifests(deployment, self._callers, self._volumes)
+        return self._kubectl.placed(found)
 
+    def _there(self, name: str, wanted: Sequence[Json]) -> Sequence[Json]:
+        """The objects that there are already; refuses those that this program has not made."""
+        there = self._kubectl.get("--filename=-", "--ignore-not-found", stdin=documents(wanted))
+        for each in there:
+            if not _is_of(name, each):
+                raise UserError(
+                    f"there is a {each['kind']} {each['metadata']['name']} in namespace "
+                    f"{each['metadata']['namespace']} already, which this program has not made; "
+                    "give another --name"
+                )
+        return there
 
-def _tell_address(deployment: Deployment, namespace: str) -> None:
-    host = f"{names.object_name(deployment.name)}.{namespace}.svc"
-    address = f"http://{host}:{names.REST_PORT}/v1/models/{deployment.name}"
-    _say(f"{deployment.name}: serves {deployment.model.path} at {address}")
-    _say(f"ask it from a pod with {example_request.curl(deployment.model, address)}")
+    def _apply(self, name: str, wanted: Sequence[Json], there: Sequence[Json]) -> None:
+        if limits := next((x["spec"] for x in wanted if x["kind"] == AUTOSCALER), None):
+            # A Deployment without a number would have one server until the autoscaler looks.
+            now = sum(x["spec"].get("replicas", 1) for x in there if x["kind"] == "Deployment")
+            count = {"replicas": min(max(now, limits["minReplicas"]), limits["maxReplicas"])}
+            wanted = [
+                {**x, "spec": {**count, **x["spec"]}} if x["kind"] == "Deployment" else x
+                for x in wanted
+            ]
+        else:
+            self._delete(_AUTOSCALERS, selected(owned(name)))
+        self._kubectl.apply(wanted)
+
+    def _prune(self, name: str) -> str:
+        """Deletes the ConfigMaps that no revision needs any more; returns the namespace."""
+        deployment, templates = self._revisions(name)
+        needed = {config for template in templates for config in _config_maps(template)}
+        found = {x["metadata"]["name"] for x in self._kubectl.list("configmaps", owned(name))}
+        if needed and found - needed:
+            self._delete("configmaps", *sorted(found - needed))
+        return str(deployment["metadata"]["namespace"])
+
+    def _wait(self, name: str) -> None:
+        """Waits until all servers are as they should be, and answer."""
+        try:
+            self._watch(name)
+        except KeyboardInterrupt:
+            _say(f"{name}: the rollout goes on; {_hints(name)}")
+            raise
+
+    def _watch(self, name: str) -> None:
+        deadline = time.monotonic() + self._limits.limit_seconds
+        shown: set[str] = set()
+        while True:
+            state, failure = self._rollout(name)
+            is_done = _DONE in state
+            for line in [state, *([] if is_done else reasons(self._pods(name)))]:
+                if line and line not in shown:
+                    shown.add(line)
+                    _say(f"{name}: {line}")
+            if is_done:
+                return
+            if failure or time.monotonic() >= deadline:
+                limit = f"not done after {self._limits.limit_seconds:g} s (--wait_seconds)"
+                found = self._deployment(name)
+                old = "the old servers still answer; " if _answering(found) else ""
+                raise RunError(
+                    f"{name}: {failure or limit}; {old}look at the new ones with `kubectl logs "
+                    f"{selected(manifests.selector(name))} "
+                    f"--namespace={found['metadata']['namespace']}`; {_hints(name)}"
+                )
+            time.sleep(self._limits.poll_seconds)
+
+    def _rollout(self, name: str) -> tuple[str, str]:
+        """How far the servers are, in kubectl's words, and why Kubernetes gave up, if it did."""
+        what = f"deployments/{object_name(name)}"
+        try:
+            return self._kubectl.run("rollout", "status", "--watch=false", what).strip(), ""
+        except RefusedError as error:
+            if error.reason:
+                raise
+            return "", str(error)
+
+    def _revisions(self, name: str) -> tuple[Json, Sequence[Json]]:
+        """The Deployment, and the pods' templates that Kubernetes has kept, the newest last."""
+        deployment, found = self._deployment(name), []
+        for each in self._kubectl.list("replicasets", manifests.selector(name)):
+            owners = [owner["uid"] for owner in each["metadata"].get("ownerReferences") or ()]
+            number = (each["metadata"].get("annotations") or {}).get(_REVISION, "")
+            if number.isdecimal() and deployment["metadata"]["uid"] in owners:
+                found.append((int(number), each["spec"]["template"]))
+        return deployment, [template for _, template in sorted(found, key=lambda x: x[0])]
+
+    def _pods(self, name: str) -> Sequence[Json]:
+        return self._kubectl.list("pods", manifests.selector(name))
+
+    def _delete(self, *what: str) -> None:
+        self._kubectl.run("delete", "--ignore-not-found", "--wait=false", *what)
+
+    def _deployment(self, name: str) -> Json:
+        found = self._kubectl.get("deployments", object_name(name), "--ignore-not-found")
+        if not found or not _is_of(name, found[0]):
+            raise self._no_such(name)
+        return found[0]
+
+    def _no_such(self, name: str) -> UserError:
+        return UserError(
+            f"there is no deployment {name} in {self._kubectl.place}; "
+            "`python -m cloud.deploy list --target=kubernetes …` shows what there is"
+        )
 
 
 def _sized(deployment: Deployment) -> Deployment:
-    """With what each server asks of its node, without which no autoscaler could count."""
-    needed = checks.memory_needed(deployment.model)
+    """With what each server asks of its node; without that no autoscaler could count."""
+    needed = served_model.memory_needed(deployment.model)
     memory = deployment.memory_bytes or math.ceil(needed / _STEP) * _STEP
     return dataclasses.replace(deployment, memory_bytes=memory, cpus=deployment.cpus or 1)
 
@@ -223,3 +319,51 @@ def _size(deployment: Deployment) -> str:
 
 def _say(text: str) -> None:
     print(text, flush=True)  # noqa: T201 - what the verbs are for
+
+
+def reasons(pods: Sequence[Json]) -> list[str]:
+    """Why pods do not answer yet, each reason once."""
+    return list(dict.fromkeys(text for x in pods for text in _reasons(x.get("status") or {})))
+
+
+def _reasons(status: Json) -> Iterator[str]:
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            yield _short(condition)
+    for container in status.get("containerStatuses") or ():
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
+            yield _short(waiting)
+        if ended := (container.get("lastState") or {}).get("terminated"):
+            yield f"the server ended with exit code {ended.get('exitCode')}: {_short(ended)}"
+
+
+def _short(found: Json) -> str:
+    text = f"{found.get('reason') or ''}: {found.get('message') or ''}"
+    text = " ".join(text.split()).strip(": ")
+    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
+
+
+def _is_of(name: str, found: Json) -> bool:
+    return owned(name).items() <= (found["metadata"].get("labels") or {}).items()
+
+
+def _answering(deployment: Json) -> int:
+    return int((deployment.get("status") or {}).get("availableReplicas", 0))
+
+
+def _model(found: Json) -> str:
+    """Directory of the version that a Deployment, or a template of its pods, serves."""
+    return str((found["metadata"].get("annotations") or {}).get(MODEL, ""))
+
+
+def _config_maps(template: Json) -> list[str]:
+    """Names of the ConfigMaps that pods of a template need."""
+    return [x["configMap"]["name"] for x in template["spec"].get("volumes", ()) if "configMap" in x]
+
+
+def _hints(name: str) -> str:
+    return (
+        f"deploy again, or go back with `python -m cloud.deploy rollback {name} …`, or end it with "
+        f"`python -m cloud.deploy undeploy {name} …`"
+    )

@@ -1,1 +1,1 @@
-"""Models on Vertex AI: versions, endpoints and their traffic, batch predictions."""
+"""Models on Vertex AI: versions and endpoints with their traffic."""

@@ -2,19 +2,36 @@
 
 import re
 
-from cloud.deployment import checks, default_signature
-from cloud.deployment.deployment import Deployment
-from cloud.deployment.served_model import ServedModel
-from cloud.deployment.server_settings import IMAGE, ServerSettings
-from cloud.vertex import machines
+from absl import flags
+
+from cloud.deployment import served_model
+from cloud.deployment.deployment import IMAGE, Deployment, ServerSettings
+from cloud.vertex import checks
 from cloud.vertex.checks import check_account
-from cloud.vertex.serving.batch_request import BatchData
+from cloud.vertex.serving import traffic
+from cloud.vertex.serving.request_bodies import OWN_ALIAS
 from cloud.vertex.settings import VertexSettings
 from tfps import byte_size
 from tfps.errors import UserError
-from tfps.export.schema_file import TAKES_EXAMPLES
 from tfps.storage.paths import is_cloud
 
+_ALIAS = r"[a-z][a-zA-Z0-9-]{0,126}[a-z0-9]"
+_TEXTS = {
+    "project": "Vertex AI: id of the project, which is billed.",
+    "region": "Vertex AI: region of the servers, such as us-central1.",
+    "kms_key": "Vertex AI: key, projects/P/locations/L/keyRings/R/cryptoKeys/K.",
+    "vertex_endpoint": "Vertex AI: http://127.0.0.1:PORT of a stand-in for Google's APIs; needs no "
+    "credentials.",
+    "instances": "Vertex AI: file with records that are predicted, - for the standard input.",
+    "deployed_model": "Vertex AI: id of what undeploy takes away; default: everything.",
+}
+# Verbs that heed a flag; any other refuses it. Flags that are not here hold for all.
+_OF_VERBS = {
+    "traffic": ("deploy",),
+    "alias": ("deploy",),
+    "instances": ("deploy", "predict"),
+    "deployed_model": ("undeploy",),
+}
 _IMAGE = (
     r"([a-z0-9-]+-docker\.pkg\.dev/[a-z0-9.:-]+|([a-z]+\.)?gcr\.io)"
     r"(/[a-z0-9][a-z0-9._-]*)+(:[\w.-]+)?(@sha256:[0-9a-f]{64})?"
@@ -22,18 +39,44 @@ _IMAGE = (
 _FOR_CPUS = r".*:\d+\.\d+\.\d+"  # tag of a stock image without CUDA
 
 
+def define(values: flags.FlagValues) -> None:
+    """Defines the flags."""
+    for name, text in _TEXTS.items():
+        flags.DEFINE_string(name, "", text, flag_values=values)
+    flags.DEFINE_integer(
+        "traffic",
+        traffic.WHOLE,
+        "Vertex AI: percents of the traffic for the version; with all, others are taken away.",
+        lower_bound=1,
+        upper_bound=traffic.WHOLE,
+        flag_values=values,
+    )
+    flags.DEFINE_multi_string(
+        "alias",
+        [],
+        "Vertex AI: a name of the version, which another version that has it loses; any number.",
+        flag_values=values,
+    )
+
+
+def check_verb(verb: str, values: flags.FlagValues) -> None:
+    """Refuses flags that a verb would pass over."""
+    for flag, verbs in _OF_VERBS.items():
+        if values[flag].present and verb not in verbs:
+            raise UserError(f"--{flag} is of {', '.join(verbs)}; leave it out of {verb}")
+    for alias in values.alias:
+        if not re.fullmatch(_ALIAS, alias) or alias.startswith(OWN_ALIAS):
+            raise UserError(
+                f"--alias={alias}: write 2 to 128 letters, digits and -, beginning with a "
+                "lowercase letter, ending with one or a digit, and not beginning with "
+                f"{OWN_ALIAS}"
+            )
+
+
 def check(deployment: Deployment, settings: VertexSettings) -> None:
-    """Refuses what Vertex AI cannot serve.
-
-    Args:
-        deployment: What is served.
-        settings: Where.
-
-    Raises:
-        UserError: At the first thing that is wrong.
-    """
-    needed = checks.memory_needed(deployment.model)
-    kind = machines.smallest(needed)
+    """Refuses what Vertex AI cannot serve."""
+    needed = served_model.memory_needed(deployment.model)
+    kind = checks.smallest(needed)
     mend = f"give --machine={kind}, or a larger one" if kind else "no machine type is so large"
     check_servers(
         deployment,
@@ -41,8 +84,8 @@ def check(deployment: Deployment, settings: VertexSettings) -> None:
         settings,
         f"the model needs some {byte_size.show(needed)} of memory: {mend}",
     )
-    if held := machines.memory_bytes(deployment.machine):
-        checks.check_memory(deployment.model, held, f"--machine={deployment.machine}")
+    if held := checks.memory_bytes(deployment.machine):
+        served_model.check_memory(deployment.model, held, f"--machine={deployment.machine}")
 
 
 def check_servers(
@@ -54,13 +97,7 @@ def check_servers(
     """Refuses what Vertex AI cannot serve whatever the model is.
 
     Args:
-        servers: What is to serve.
         base: Directory of all versions of the model, which need not be there yet.
-        settings: Where.
-        mend: What to do without a --machine.
-
-    Raises:
-        UserError: At the first thing that is wrong.
     """
     if not is_cloud(base):
         raise UserError(
@@ -77,52 +114,6 @@ def check_servers(
             "of batches, and computes each request alone; leave it out"
         )
     check_account(servers.service_account, settings)
-
-
-def of_batch(model: ServedModel, data: BatchData) -> ServedModel:
-    """A model as it must be served for its features to be told by data of some format.
-
-    Vertex AI makes a list of a line of CSV, an object of a row of a table, and `{"b64": …}` of a
-    TFRecord and of a file. All go to the default signature.
-
-    Args:
-        model: What is to predict.
-        data: What is predicted.
-
-    Returns:
-        The model, or for records that are serialized examples the model with the names of its two
-        signatures exchanged.
-
-    Raises:
-        UserError: If they cannot; says what to do.
-    """
-    form = data.instances_format
-    where = f"--instances_format={form}"
-    takes_examples = model.default_takes == TAKES_EXAMPLES
-    if form == "csv":
-        _check_list(model, where)
-    elif form in ("tf-record", "tf-record-gzip", "file-list"):
-        alone = model.features[0]
-        if len(model.features) == 1 and (alone.dtype, alone.shape) == ("string", ()):
-            return model  # whose value each record is
-        if default_signature.can_exchange(model):
-            return default_signature.exchanged(model)
-        checks.check_form(model, checks.RECORDS, where)
-    elif form != "jsonl" or not takes_examples:  # else lines are {"b64": …}
-        checks.check_form(model, checks.ROWS, where)
-    return model
-
-
-def _check_list(model: ServedModel, where: str) -> None:
-    checks.check_form(model, checks.ROWS, where)
-    alone = model.features[0]
-    if len(model.features) > 1 or len(alone.shape) != 1:
-        names = ", ".join(feature.name for feature in model.features[:5])
-        raise UserError(
-            f"{where}: Vertex AI sends a line of CSV as a list without names, which only a model "
-            f"of one feature with several values takes; this one has {names}; give JSON lines "
-            "(jsonl) or a table (bq://)"
-        )
 
 
 def _check_image(servers: ServerSettings, settings: VertexSettings) -> None:
@@ -152,6 +143,6 @@ def _check_machine(servers: ServerSettings, mend: str) -> None:
         raise UserError(f"Vertex AI has no {flag}, only machine types; give --machine")
     if not servers.machine:
         raise UserError(f"--machine is missing; {mend}")
-    wrong = machines.mismatch(servers.machine, servers.accelerator, servers.accelerators)
+    wrong = checks.mismatch(servers.machine, servers.accelerator, servers.accelerators)
     if wrong:
         raise UserError(f"{wrong}; correct --machine or --accelerator")

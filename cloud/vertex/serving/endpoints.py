@@ -1,36 +1,96 @@
 """Endpoints on Vertex AI, and what is deployed to them."""
 
 import random
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from cloud.remote_target import Patience
 from cloud.vertex.rest import RefusedError, Rest
 from cloud.vertex.serving import traffic
-from cloud.vertex.serving.endpoint_requests import scale_body, undeploy_body, without_zeros
-from cloud.vertex.serving.model_version import LABEL
-from cloud.vertex.serving.operations import Operations
+from cloud.vertex.serving.request_bodies import LABEL, scale_body, undeploy_body, without_zeros
 from tfps.errors import RunError, UserError
 
+_SECONDS_BETWEEN_LINES = 60.0
+_GONE = 404
 _MOST_TRIES = 5
 _MISSING, _CONFLICT = 404, 409
 _IDS = (10**9, 10**10 - 1)  # of deployed models: ten digits
 _RANDOM = random.SystemRandom()
-
 Endpoint = dict[str, Any]
+
+
+class OperationFailedError(RunError):
+    """An operation that Vertex AI has ended without its effect."""
+
+
+class Operations:
+    """The operations of a region."""
+
+    def __init__(self, rest: Rest, url: str, patience: Patience, say: Callable[[str], None]):
+        self._rest = rest
+        self._url = url
+        self._patience = patience
+        self._say = say
+
+    def running(self, resource: str) -> list[dict[str, Any]]:
+        """The operations on a resource that have not ended."""
+        address, query = f"{self._url}/{resource}/operations", {"pageSize": "100"}
+        try:
+            found = list(self._rest.listed(address, "operations", query))
+        except RefusedError as error:
+            if error.status != _GONE:
+                raise
+            return []
+        return [each for each in found if not each.get("done")]
+
+    def wait_for_others(self, resource: str, what: str) -> None:
+        """Waits until none is running on a resource, however they end."""
+        for operation in self.running(resource):
+            try:
+                self.wait(operation, f"{what}: an operation that an earlier command has begun")
+            except OperationFailedError as error:
+                self._say(str(error))
+
+    def wait(self, operation: Mapping[str, Any], what: str) -> dict[str, Any]:
+        """Follows an operation to its end.
+
+        Args:
+            operation: What a request has been answered with; one that has ended is not looked at
+                again.
+        """
+        name = str(operation.get("name", ""))
+        begin = told = time.monotonic()
+        try:
+            while not operation.get("done"):
+                now = time.monotonic()
+                if now - begin >= self._patience.limit_seconds:
+                    raise RunError(
+                        f"{what}: not done after {self._patience.limit_seconds:g} s "
+                        f"(--wait_seconds); {_goes_on(name)}"
+                    )
+                if now - told >= _SECONDS_BETWEEN_LINES:
+                    told = now
+                    self._say(f"{what}: {now - begin:.0f} s")
+                time.sleep(self._patience.poll_seconds)
+                operation = self._rest.get(f"{self._url}/{name}")
+        except KeyboardInterrupt:
+            self._say(f"{what}: interrupted; {_goes_on(name)}")
+            raise
+        if error := operation.get("error"):
+            text = " ".join(str(error.get("message", "")).split()) or f"code {error.get('code')}"
+            raise OperationFailedError(f"{what}: {text}")
+        return dict(operation.get("response", {}))
+
+
+def _goes_on(name: str) -> str:
+    return f"{name} goes on; the same command waits for it again"
 
 
 class Endpoints:
     """The endpoints of a region."""
 
     def __init__(self, rest: Rest, operations: Operations, url: str, parent: str):
-        """Reaches them.
-
-        Args:
-            rest: A session.
-            operations: Those of the region.
-            url: Address of Vertex AI, `/v1` included.
-            parent: Resource name of the project and region.
-        """
         self._rest = rest
         self._operations = operations
         self._url = url
@@ -38,11 +98,7 @@ class Endpoints:
         self._parent = parent
 
     def look(self, name: str) -> Endpoint | None:
-        """An endpoint by its id, or by its display name; None if there is none.
-
-        Raises:
-            UserError: If several have that display name.
-        """
+        """An endpoint by its id, or by its display name; None if there is none."""
         if found := self._rest.look(f"{self._address}/{name}"):
             return found
         same = self._all(f'display_name="{name}"')
@@ -52,11 +108,7 @@ class Endpoints:
         return same[0] if same else None
 
     def get(self, name: str) -> Endpoint:
-        """An endpoint by its id, or by its display name.
-
-        Raises:
-            UserError: If there is none; it tells those that there are.
-        """
+        """An endpoint by its id, or by its display name."""
         if found := self.look(name):
             return found
         titles = sorted(str(each.get("displayName", "")) for each in self._all(""))
@@ -68,12 +120,7 @@ class Endpoints:
         return self._all(f"labels.{LABEL}:*")
 
     def make(self, name: str, body: Mapping[str, Any]) -> Endpoint:
-        """Makes an endpoint, unless it is there.
-
-        Args:
-            name: Its id.
-            body: What it is to be.
-        """
+        """Makes an endpoint, unless it is there."""
         resource = f"{self._parent}/endpoints/{name}"
         self._operations.wait_for_others(resource, name)
         if found := self.look(name):
@@ -93,60 +140,37 @@ class Endpoints:
         self._operations.wait(operation, f"making the endpoint {name}")
         return self.get(name)
 
-    def change(self, endpoint: Endpoint, fields: Callable[[Endpoint], Endpoint]) -> Endpoint:
-        """Changes fields of an endpoint, all at once, whatever others change at the same time.
+    def set_traffic(self, endpoint: Endpoint, split: Mapping[str, int]) -> Endpoint:
+        """Divides an endpoint's traffic, whatever others change at the same time.
 
         Args:
-            endpoint: The endpoint.
-            fields: What of an endpoint, as it is, is to be changed, and into what.
-
-        Returns:
-            The endpoint as it is then.
-
-        Raises:
-            RunError: If others change it again and again.
+            split: Percents by the ids of deployed models; who is not in it gets nothing.
         """
+        assert traffic.is_split(split), split
+        wanted = {"trafficSplit": without_zeros(split)}
         address = f"{self._url}/{endpoint['name']}"
         for _ in range(_MOST_TRIES):
             now = self._rest.get(address)
-            wanted = fields(now)
             if _has(now, wanted):
                 return now
-            assert traffic.is_split(wanted.get("trafficSplit", {})), wanted
             body = {**wanted, "etag": now["etag"]} if now.get("etag") else wanted
 
-            def find(wanted: Endpoint = wanted) -> Endpoint | None:
+            def find() -> Endpoint | None:
                 changed = self._rest.get(address)
                 return changed if _has(changed, wanted) else None
 
             try:
-                self._rest.change(f"{address}?updateMask={','.join(wanted)}", body, find)
+                self._rest.change(f"{address}?updateMask=trafficSplit", body, find)
             except RefusedError as error:
                 if error.status != _CONFLICT:
                     raise
         now = self._rest.get(address)
-        if _has(now, fields(now)):
+        if _has(now, wanted):
             return now
         raise RunError(f"{endpoint['name']} is changed by others all the time; try again later")
 
-    def set_traffic(self, endpoint: Endpoint, split: Mapping[str, int]) -> Endpoint:
-        """Divides an endpoint's traffic; returns the endpoint as it is then."""
-        wanted = {"trafficSplit": without_zeros(split)}
-        return self.change(endpoint, lambda _: wanted)
-
     def deploy(self, endpoint: Endpoint, body: Mapping[str, Any], deployed: str, what: str) -> None:
-        """Deploys a model to an endpoint, once.
-
-        Args:
-            endpoint: The endpoint.
-            body: What is deployed, and the traffic.
-            deployed: Id that it gets, from `new_id`.
-            what: What happens, for people.
-
-        Raises:
-            OperationFailedError: If Vertex AI cannot do it.
-            RunError: If the limit is over.
-        """
+        """Deploys a model to an endpoint, once."""
         named = {**body, "deployedModel": {"id": deployed, **body["deployedModel"]}}
         self._run(
             endpoint, "deployModel", named, lambda now: deployed in deployed_models(now), what
@@ -155,18 +179,7 @@ class Endpoints:
     def scale(
         self, endpoint: Endpoint, deployed: str, replicas: Mapping[str, int], what: str
     ) -> None:
-        """Changes how many machines a deployed model has.
-
-        Args:
-            endpoint: The endpoint.
-            deployed: Id of the deployed model.
-            replicas: minReplicaCount and maxReplicaCount, as they are to be.
-            what: What happens, for people.
-
-        Raises:
-            OperationFailedError: If Vertex AI cannot do it.
-            RunError: If the limit is over.
-        """
+        """Changes how many machines a deployed model has."""
 
         def is_done(now: Endpoint) -> bool:
             resources = deployed_models(now).get(deployed, {}).get("dedicatedResources", {})
@@ -175,17 +188,7 @@ class Endpoints:
         self._run(endpoint, "mutateDeployedModel", scale_body(deployed, replicas), is_done, what)
 
     def undeploy(self, endpoint: Endpoint, deployed: str, what: str) -> None:
-        """Takes a deployed model away, its traffic to the others, unless it is gone.
-
-        Args:
-            endpoint: The endpoint.
-            deployed: Id of the deployed model.
-            what: What happens, for people.
-
-        Raises:
-            OperationFailedError: If Vertex AI cannot do it.
-            RunError: If the limit is over.
-        """
+        """Takes a deployed model away, its traffic to the others, unless it is gone."""
         now = self._rest.get(f"{self._url}/{endpoint['name']}")
         if deployed not in deployed_models(now):
             return

@@ -31,8 +31,6 @@ class Predictions:
         """Reaches the endpoints of a region.
 
         Args:
-            rest: A session.
-            url: Address of Vertex AI, `/v1` included.
             is_stand_in: Whether that is a stand-in, which endpoints have no address beside.
         """
         self._rest = rest
@@ -45,18 +43,10 @@ class Predictions:
         """Asks for predictions of some records.
 
         Args:
-            endpoint: The endpoint.
             body: What TensorFlow Serving is asked: with `instances` alone, Vertex AI answers in its
                 own form; anything else, such as `inputs` or `signature_name`, it hands on as it is.
             is_repeated: Whether a request without an answer is, which another deployed model may
                 answer then.
-
-        Returns:
-            The answer, and the id of the deployed model that has given it.
-
-        Raises:
-            UserError: If the request is refused.
-            RunError: If there is no answer.
         """
         address = f"{self._address_of(endpoint)}/{endpoint['name']}"
         if set(body) == {"instances"}:
@@ -76,17 +66,6 @@ class Predictions:
         """Asks until a deployed model has answered some times.
 
         A request cannot choose who answers it, so others are asked as well where they have traffic.
-
-        Args:
-            endpoint: The endpoint.
-            deployed: Id of the deployed model.
-            share: Its percents of the traffic.
-            body: The request, of a few records.
-            say: Prints a line.
-
-        Raises:
-            UnhealthyError: If a request fails, a prediction of that model is not finite, or it
-                never answers.
         """
         trial = _Trial(deployed, share)
         while not trial.is_over:
@@ -113,12 +92,7 @@ class Predictions:
 
 
 class _Trial:
-    """Requests for predictions, of which a deployed model has answered some.
-
-    Attributes:
-        asked: How many there were.
-        answers: How many it has answered.
-    """
+    """Requests for predictions, of which a deployed model has answered some."""
 
     def __init__(self, deployed: str, share: int):
         self.asked = self.answers = 0

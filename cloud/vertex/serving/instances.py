@@ -24,9 +24,6 @@ def read(path: str) -> dict[str, Any]:
     Args:
         path: File with a list of instances, with an instance in each line, or with a whole request
             as TensorFlow Serving takes it; `-` for the standard input.
-
-    Raises:
-        UserError: If it is missing or something else.
     """
     where = f"--instances={path}"
     try:
@@ -47,14 +44,7 @@ def read(path: str) -> dict[str, Any]:
 
 
 def of_model(model: ServedModel) -> dict[str, Any]:
-    """A request with records of the training's own data, which warm a model's servers up.
-
-    Args:
-        model: The model.
-
-    Raises:
-        UserError: If it has none.
-    """
+    """A request with records of the training's own data, which warm a model's servers up."""
     records = sample_records.read(model)
     if records is None:
         raise UserError(

@@ -4,11 +4,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cloud.vertex.rest import RefusedError, Rest
-from cloud.vertex.serving.model_version import LABEL, ModelVersion
-from cloud.vertex.serving.operations import Operations
+from cloud.vertex.serving.endpoints import Operations
+from cloud.vertex.serving.request_bodies import LABEL, ModelVersion
 from tfps.errors import RunError
 
 _MOST_TRIES = 3
+
 _EXISTS = 409
 
 
@@ -23,15 +24,6 @@ class Models:
         parent: str,
         say: Callable[[str], None],
     ):
-        """Reaches them.
-
-        Args:
-            rest: A session.
-            operations: Those of the region.
-            url: Address of Vertex AI, `/v1` included.
-            parent: Resource name of the project and region.
-            say: Prints a line.
-        """
         self._rest = rest
         self._operations = operations
         self._url = url
@@ -43,12 +35,7 @@ class Models:
         return f"{self._parent}/models/{name}"
 
     def look(self, name: str, version: str = "") -> dict[str, Any] | None:
-        """A model, by default its default version; None if there is none.
-
-        Args:
-            name: Of the deployment.
-            version: Number or alias of a version.
-        """
+        """A model, by default its default version; None if there is none."""
         suffix = f"@{version}" if version else ""
         return self._rest.look(f"{self._url}/{self.resource(name)}{suffix}")
 
@@ -63,16 +50,6 @@ class Models:
 
         A try that seemed to fail is looked for before the next: by the alias, which tells what is
         in the version, and among the operations that go on.
-
-        Args:
-            version: The version; its artifact is complete.
-
-        Returns:
-            The version as Vertex AI has it.
-
-        Raises:
-            OperationFailedError: If Vertex AI cannot make it.
-            RunError: If the limit is over.
         """
         what = f"uploading {version.source} as model {version.name}"
         for _ in range(_MOST_TRIES):

@@ -1,16 +1,25 @@
-"""All requests that a deployment or a batch prediction makes, as data."""
+"""The requests of a deployment, as data."""
 
 import math
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from cloud.deployment.deployment import Deployment
+from cloud.remote_target import Patience
+from cloud.vertex.rest import Rest
 from cloud.vertex.serving import traffic
-from cloud.vertex.serving.batch_request import BatchData, batch_body
-from cloud.vertex.serving.endpoint_requests import NEW, Machines, deploy_body, endpoint_body
-from cloud.vertex.serving.model_version import ModelVersion
-from cloud.vertex.serving.region import address
+from cloud.vertex.serving.endpoints import Endpoint, Endpoints, Operations
+from cloud.vertex.serving.health import Predictions
+from cloud.vertex.serving.models import Models
+from cloud.vertex.serving.request_bodies import (
+    NEW,
+    Machines,
+    ModelVersion,
+    deploy_body,
+    endpoint_body,
+)
+from cloud.vertex.serving.rollout import Rollout
 from cloud.vertex.settings import VertexSettings
 
 _COPIES = "vertex"  # below the directory of all versions
@@ -18,6 +27,50 @@ _DIGITS = 16
 _LEAST_SECONDS, _MOST_SECONDS = 600, 7200  # that a container may take to answer
 _BYTES_PER_SECOND = 20e6  # that it surely loads
 _SERVED = "SERVED"  # in what is shown: what the endpoint serves before
+
+
+class Region:
+    """Models and endpoints of a region."""
+
+    def __init__(
+        self,
+        settings: VertexSettings,
+        endpoint: str,
+        patience: Patience,
+        say: Callable[[str], None],
+    ):
+        """Begins a session.
+
+        Args:
+            endpoint: What stands for Google's APIs on this machine; empty for those themselves.
+        """
+        rest = Rest.connect(endpoint, settings.project)
+        url, parent = address(settings, endpoint), settings.parent
+        self._region = settings.region
+        self._operations = Operations(rest, url, patience, say)
+        self.models = Models(rest, self._operations, url, parent, say)
+        self.endpoints = Endpoints(rest, self._operations, url, parent)
+        self.predictions = Predictions(rest, url, bool(endpoint))
+        self.rollout = Rollout(self.endpoints, self.predictions, self.wait, say)
+
+    def check_place(self, flag: str, path: str) -> None:
+        """Refuses a bucket that lies elsewhere."""
+        from cloud.vertex import staging  # it loads the client of Google Cloud Storage
+
+        staging.check_region(flag, path, self._region)
+
+    def wait(self, endpoint: Endpoint) -> None:
+        """Waits until nothing is under way at an endpoint."""
+        self._operations.wait_for_others(str(endpoint["name"]), str(endpoint["displayName"]))
+
+
+def address(settings: VertexSettings, endpoint: str = "") -> str:
+    """Address of Vertex AI, `/v1` included.
+
+    Args:
+        endpoint: What stands for Google's APIs; empty for those themselves.
+    """
+    return f"{endpoint or f'https://{settings.region}-aiplatform.googleapis.com'}/v1"
 
 
 class Requests:
@@ -30,8 +83,6 @@ class Requests:
 
         Args:
             deployment: What is served; `checks.check` has found nothing wrong with it.
-            settings: Where.
-            aliases: Further names of the version.
         """
         self._deployment = deployment
         self._settings = settings
@@ -55,7 +106,7 @@ class Requests:
             name=mine.name,
             artifact=posixpath.join(model.base, _COPIES, model.digest[:_DIGITS]),
             digest=model.digest,
-            source=f"{model.path}{' for serialized examples' if model.is_exchanged else ''}",
+            source=model.path,
             image=mine.image,
             load_seconds=min(seconds, _MOST_SECONDS),
             labels=mine.labels,
@@ -69,50 +120,18 @@ class Requests:
         return endpoint_body(mine.name, mine.labels, self._settings.kms_key)
 
     def deploy(self, split: traffic.Split) -> dict[str, Any]:
-        """The body of the request that deploys the version.
-
-        Args:
-            split: The traffic from then on.
-        """
+        """The body of the request that deploys the version."""
         mine = self._deployment
         return deploy_body(self._model, mine.name, self.machines, mine.service_account, split)
 
-    def batch(self, data: BatchData) -> dict[str, Any]:
-        """The body of the request that predicts a dataset.
-
-        Args:
-            data: What is predicted.
-        """
-        mine = self._deployment
-        return batch_body(
-            mine.name,
-            self._model,
-            data,
-            self.machines,
-            labels=mine.labels,
-            service_account=mine.service_account,
-            kms_key=self._settings.kms_key,
-        )
-
     def shown(self, share: int) -> tuple[dict[str, Any], ...]:
-        """All that `deploy` sends where there is neither a model nor an endpoint of that name.
-
-        Args:
-            share: Percents of the traffic for the version.
-        """
+        """All that `deploy` sends where there is neither a model nor an endpoint of that name."""
         split = {NEW: share, _SERVED: traffic.WHOLE - share}
         name = self._deployment.name
         return (
             self._shown("models:upload", self.version.request()),
             self._shown(f"endpoints?endpointId={name}", self.endpoint()),
             self._shown(f"endpoints/{name}:deployModel", self.deploy(split)),
-        )
-
-    def shown_batch(self, data: BatchData) -> tuple[dict[str, Any], ...]:
-        """All that `batch` sends where there is no model of that name."""
-        return (
-            self._shown("models:upload", self.version.request()),
-            self._shown("batchPredictionJobs", self.batch(data)),
         )
 
     @property

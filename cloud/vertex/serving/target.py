@@ -1,52 +1,32 @@
 """Models served by Vertex AI: `python -m cloud.deploy --target=vertex`."""
 
 import contextlib
-import dataclasses
-import functools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from absl import flags
 
-from cloud import requests_text
-from cloud.deployment.deployment import Deployment
-from cloud.deployment.served_model import ServedModel
-from cloud.deployment.server_settings import ServerSettings
+from cloud import remote_target
+from cloud.deployment.deployment import Deployment, ServerSettings
 from cloud.deployment.target import DeployTarget
-from cloud.follower import Patience
+from cloud.remote_target import Patience
 from cloud.target import Request
-from cloud.vertex.serving import batches, checks, instances, traffic, verb_flags
-from cloud.vertex.serving.batch_request import BatchData
-from cloud.vertex.serving.canary import canary_of
+from cloud.vertex.serving import checks, instances, traffic
 from cloud.vertex.serving.endpoints import Endpoint, deployed_models, split_of, title
-from cloud.vertex.serving.previous import Previous
-from cloud.vertex.serving.region import Region
-from cloud.vertex.serving.requests import Requests
-from cloud.vertex.serving.rollout import Candidate
-from cloud.vertex.serving.undeployment import Undeployment
+from cloud.vertex.serving.requests import Region, Requests
+from cloud.vertex.serving.rollout import Candidate, Undeployment
 from cloud.vertex.settings import VertexSettings
 from tfps.errors import EXIT_OK, UserError
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of this target.
-
-    Args:
-        values: Where to.
-    """
-    verb_flags.define(values)
+    """Defines the flags of this target."""
+    checks.define(values)
 
 
 def from_flags(values: flags.FlagValues) -> "VertexDeployTarget":
-    """The target that the flags of `define_flags` describe.
-
-    Args:
-        values: Parsed flags, --wait_seconds and --poll_seconds among them.
-
-    Raises:
-        UserError: If they cannot be used.
-    """
+    """The target that the flags of `define_flags` describe."""
     settings = VertexSettings(values.project, values.region, kms_key=values.kms_key)
     patience = Patience(values.wait_seconds, values.poll_seconds)
     return VertexDeployTarget(settings, patience, values)
@@ -58,13 +38,6 @@ class VertexDeployTarget(DeployTarget):
     name = "vertex"
 
     def __init__(self, settings: VertexSettings, patience: Patience, values: flags.FlagValues):
-        """Describes where models are served.
-
-        Args:
-            settings: The project and region.
-            patience: How long to wait for each thing, and how often to look.
-            values: The other flags of `define_flags`.
-        """
         self._settings = settings
         self._patience = patience
         self._values = values
@@ -72,7 +45,7 @@ class VertexDeployTarget(DeployTarget):
 
     def check(self, servers: ServerSettings, base: str) -> None:
         """Refuses flags of other verbs, and what Vertex AI cannot serve whatever the model is."""
-        verb_flags.check("deploy", self._values)
+        checks.check_verb("deploy", self._values)
         checks.check_servers(servers, base, self._settings)
 
     def check_here(self) -> None:
@@ -82,14 +55,14 @@ class VertexDeployTarget(DeployTarget):
 
     def render(self, deployment: Deployment) -> tuple[Request, ...]:
         """Requests for the version, the endpoint, and what is deployed to it."""
-        verb_flags.check("deploy", self._values)
+        checks.check_verb("deploy", self._values)
         checks.check(deployment, self._settings)
         requests = Requests(deployment, self._settings, self._values.alias)
-        return requests.shown(self._values.canary)
+        return requests.shown(self._values.traffic)
 
     def deploy(self, deployment: Deployment) -> int:
         """Uploads the version, deploys it, tries it, and takes away what it comes in place of."""
-        verb_flags.check("deploy", self._values)
+        checks.check_verb("deploy", self._values)
         checks.check(deployment, self._settings)
         requests = Requests(deployment, self._settings, self._values.alias)
         name = deployment.name
@@ -103,75 +76,19 @@ class VertexDeployTarget(DeployTarget):
                 f"end that with `{self._command('undeploy', name)}`"
             )
             region.endpoints.make(name, requests.endpoint())
-            candidate = Candidate(name, version, requests.deploy({}), records, self._values.canary)
+            candidate = Candidate(name, version, requests.deploy({}), records, self._values.traffic)
             region.rollout.deploy(name, candidate)
         endpoint = region.endpoints.get(name)
         _say(f"{endpoint['name']} serves {deployment.model.path}")
         _say(f"ask it: {self._command('predict', name)} --instances=FILE.json")
-        verbs = ("promote", "rollback") if canary_of(endpoint) else ()
-        for verb in verbs or ("rollback",) * bool(Previous.of_endpoint(endpoint)):
-            _say(f"{verb}: {self._command(verb, name)}")
-        return EXIT_OK
-
-    def render_batch(self, deployment: Deployment) -> tuple[Request, ...]:
-        """Requests for the version, and for the job that predicts."""
-        deployment, data = self._of_batch(deployment)
-        return Requests(deployment, self._settings).shown_batch(data)
-
-    def batch(self, deployment: Deployment) -> int:
-        """Uploads the version, and follows the job that predicts with it to its end."""
-        deployment, data = self._of_batch(deployment)
-        requests, region = Requests(deployment, self._settings), self._region()
-        for path in data.inputs:
-            region.check_place("--input", path)
-        region.check_place("--predictions", data.output)
-        body = requests.batch(data)
-        with self._going_on(deployment.name):
-            job = region.batches.same(body, self._values.again)
-            if not job:
-                self._upload(deployment, requests, region)
-                _say(
-                    f"{requests.machines.shown} for {deployment.name} cost money until the job ends"
-                )
-                job = region.batches.begin(body)
-        end = f"end it with `{self._command('cancel', str(job['name']))}`"
-        if not batches.has_ended(job):
-            _say(f"{job['name']}: {end}")
-        done = region.batches.follow(job, f"the same command follows it again; {end}")
-        _say(f"predictions: {batches.output_of(done)}")
-        return EXIT_OK
-
-    def cancel(self, name: str) -> int:
-        """Ends a batch prediction, and waits until it has ended."""
-        verb_flags.check("cancel", self._values)
-        region = self._region()
-        job = region.batches.get(name)
-        if not batches.has_ended(job):
-            region.batches.cancel(job)
-            _say(f"{name}: asked to end")
-        again = f"look again with `{self._command('cancel', name)}`"
-        ended = region.batches.wait(job, again)
-        _say(f"{name} costs nothing any more; {batches.found_of(ended)}")
-        return EXIT_OK
-
-    def promote(self, name: str) -> int:
-        """Gives the canary all traffic, and takes away everything else."""
-        verb_flags.check("promote", self._values)
-        with self._going_on(name):
-            self._region().rollout.promote(name)
-        return EXIT_OK
-
-    def rollback(self, name: str) -> int:
-        """Takes the canary away, or brings back what served before the last promotion."""
-        verb_flags.check("rollback", self._values)
-        region = self._region()
-        with self._going_on(name):
-            region.rollout.rollback(name, functools.partial(self._records_of, region))
+        if len(deployed_models(endpoint)) > 1:
+            _say(f"traffic: {_served(endpoint)}; the same command without --traffic gives it all")
+            _say(f"take one away: {self._command('undeploy', name)} --deployed_model=ID")
         return EXIT_OK
 
     def undeploy(self, name: str) -> int:
         """Takes away one deployed model, or all and the endpoint."""
-        verb_flags.check("undeploy", self._values)
+        checks.check_verb("undeploy", self._values)
         region = self._region()
         undeployment = Undeployment(region.endpoints, region.wait, _say)
         with self._going_on(name):
@@ -183,7 +100,7 @@ class VertexDeployTarget(DeployTarget):
 
     def predict(self, name: str) -> int:
         """Asks an endpoint for predictions and prints the answer as JSON."""
-        verb_flags.check("predict", self._values)
+        checks.check_verb("predict", self._values)
         if not self._values.instances:
             raise UserError("--instances is missing; give FILE.json, or - for the standard input")
         body = instances.read(self._values.instances)
@@ -193,24 +110,22 @@ class VertexDeployTarget(DeployTarget):
         return EXIT_OK
 
     def list(self) -> int:
-        """Prints the endpoints, models and batch predictions that were made by this program."""
-        verb_flags.check("list", self._values)
+        """Prints the endpoints and models that were made by this program."""
+        checks.check_verb("list", self._values)
         region = self._region()
         for endpoint in region.endpoints.made_here():
             _say(f"endpoint {endpoint['displayName']}: {_served(endpoint)}  {endpoint['name']}")
         for model in region.models.made_here():
             _say(f"model {model['displayName']}  {model['name']}")
-        for job in region.batches.made_here():
-            _say(f"batch {batches.shown(job)}")
         return EXIT_OK
 
     def describe(self, name: str) -> int:
         """Prints what Vertex AI says of an endpoint and of its model's versions, as YAML."""
-        verb_flags.check("describe", self._values)
+        checks.check_verb("describe", self._values)
         region = self._region()
         endpoint = region.endpoints.get(name)
         versions = region.models.versions(name) if region.models.look(name) else []
-        _say(requests_text.write([endpoint, *versions], "yaml").rstrip("\n"))
+        _say(remote_target.write([endpoint, *versions], "yaml").rstrip("\n"))
         return EXIT_OK
 
     @contextlib.contextmanager
@@ -225,21 +140,6 @@ class VertexDeployTarget(DeployTarget):
             )
             raise
 
-    def _of_batch(self, deployment: Deployment) -> tuple[Deployment, BatchData]:
-        """What is served to predict a dataset, and the dataset."""
-        verb_flags.check("batch", self._values)
-        checks.check(deployment, self._settings)
-        mine = self._values
-        data = BatchData(
-            tuple(mine.input),
-            mine.predictions,
-            mine.instances_format,
-            mine.key,
-            mine.request_records,
-        )
-        model = checks.of_batch(deployment.model, data)
-        return dataclasses.replace(deployment, model=model), data
-
     def _upload(self, deployment: Deployment, requests: Requests, region: Region) -> str:
         """Uploads the version, unless it is there; returns its number."""
         from cloud.vertex.serving import artifact  # it loads the client of Google Cloud Storage
@@ -248,22 +148,6 @@ class VertexDeployTarget(DeployTarget):
         if not region.models.look(deployment.name, requests.version.alias):
             artifact.stage(deployment.model, requests.version.artifact)
         return str(region.models.upload(requests.version)["versionId"])
-
-    def _records_of(self, region: Region, model: str, version: str) -> Mapping[str, Any]:
-        """What a version that was served before is tried with; empty where that is not known."""
-        found = region.models.look(model, version)
-        if found is None:
-            raise UserError(
-                f"version {version} of the model {model}, which served before, is deleted; deploy "
-                "another one instead"
-            )
-        if self._values.instances:
-            return instances.read(self._values.instances)
-        try:
-            return instances.of_model(ServedModel.read(str(found.get("artifactUri", ""))))
-        except UserError as error:
-            _say(f"no records with which to try version {version}: {error}")
-            return {}
 
     def _region(self) -> Region:
         return Region(self._settings, self._endpoint, self._patience, _say)

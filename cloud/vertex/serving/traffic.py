@@ -21,7 +21,6 @@ def scaled(split: Mapping[str, int], total: int) -> Split:
 
     Args:
         split: Percents, any of which may be zero, not all.
-        total: What they are to add up to.
 
     Returns:
         Percents of the same deployed models, of which none without traffic gets some.
@@ -42,14 +41,10 @@ def joined(split: Mapping[str, int], newcomer: str, share: int) -> Split:
 
     Args:
         split: The split before; may be empty.
-        newcomer: Id of the deployed model.
         share: Its percents, 1 to 100.
 
     Returns:
         The split with it. What the others have keeps its proportions.
-
-    Raises:
-        ValueError: If no other can take the rest.
     """
     if not 0 < share <= WHOLE:
         raise ValueError(f"{share} is no share of {WHOLE} percent")
@@ -64,7 +59,6 @@ def left(split: Mapping[str, int], leaver: str) -> Split:
     """A split without one of its deployed models.
 
     Args:
-        split: The split before.
         leaver: Id of the deployed model, which need not be in it.
 
     Returns:
@@ -72,11 +66,6 @@ def left(split: Mapping[str, int], leaver: str) -> Split:
     """
     others = {name: share for name, share in split.items() if name != leaver}
     return scaled(others, WHOLE) if any(others.values()) else {}
-
-
-def alone(split: Mapping[str, int], name: str) -> Split:
-    """The split in which one deployed model has all traffic."""
-    return {**dict.fromkeys(split, 0), name: WHOLE}
 
 
 def shown(split: Mapping[str, int]) -> str:

@@ -4,10 +4,9 @@ import dataclasses
 
 import pytest
 
-from cloud.deployment import checks
-from cloud.deployment.deployment import Deployment
+from cloud.deployment import served_model
+from cloud.deployment.deployment import Deployment, default_name
 from cloud.deployment.served_model import ServedModel
-from cloud.deployment.server_settings import default_name
 from tests.cloud.deployment.exports import FEATURES, LABEL, RAGGED
 from tfps.errors import UserError
 
@@ -23,64 +22,19 @@ MODEL = ServedModel(
     variables_bytes=10 * GIB,
     has_warm_up=True,
 )
-RAGGED_MODEL = dataclasses.replace(MODEL, features=RAGGED)
 
 
 def test_a_server_needs_more_than_the_variables_and_twice_while_it_changes_versions():
-    assert checks.memory_needed(MODEL) == GIB // 2 + 12 * GIB
-    assert checks.memory_needed(MODEL, versions=2) == GIB // 2 + 24 * GIB
-    checks.check_memory(MODEL, 16 * GIB, "--machine=n2-standard-4")
+    assert served_model.memory_needed(MODEL) == GIB // 2 + 12 * GIB
+    assert served_model.memory_needed(MODEL, versions=2) == GIB // 2 + 24 * GIB
+    served_model.check_memory(MODEL, 16 * GIB, "--machine=n2-standard-4")
     with pytest.raises(UserError) as error:
-        checks.check_memory(MODEL, 16 * GIB, "--machine=n2-standard-4", versions=2)
+        served_model.check_memory(MODEL, 16 * GIB, "--machine=n2-standard-4", versions=2)
     assert str(error.value) == (
         "--machine=n2-standard-4: 2 versions of gs://bucket/runs/my_job.v2/export/3 with variables "
         "of 10 GiB need some 24.5 GiB of memory, but a server has 16 GiB; take a larger one, or "
-        "export the model with --export_dtype=bfloat16 or int8"
+        "export the model with --train.export_dtype=bfloat16 or int8"
     )
-
-
-@pytest.mark.parametrize(
-    ("changes", "form", "message"),
-    [
-        ({}, "rows", ""),
-        ({"features": FEATURES[::2]}, "cells", ""),
-        ({"signatures": {"serving_default": "examples"}}, "records", ""),
-        ({}, "cells", "ids is of several values, but a cell holds one; use JSON"),
-        (
-            {},
-            "records",
-            "requests go to the signature serving_default, which must take examples, but that of "
-            "gs://bucket/runs/my_job.v2/export/3 takes features; give rows as JSON, or predict on",
-        ),
-        (
-            {"features": RAGGED},
-            "records",
-            "takes features; send serialized examples to the signature serving_examples, or pred",
-        ),
-        (
-            {"features": RAGGED},
-            "rows",
-            "tags is of varying length, which such requests cannot tell: send serialized examples "
-            "to the signature serving_examples, or predict a dataset on a cluster",
-        ),
-        (
-            {"features": RAGGED, "signatures": {"serving_default": "features"}},
-            "rows",
-            "such requests cannot tell: predict a dataset on a cluster (--job=predict, docs/predi",
-        ),
-        ({"signatures": {"serving_default": "examples"}}, "rows", "must take features, but that"),
-        ({"signatures": {}}, "rows", "/export/3 takes nothing; give rows"),
-    ],
-)
-def test_forms_of_requests_in_which_a_models_features_can_be_told(changes, form, message):
-    model = dataclasses.replace(MODEL, **changes)
-    if not message:
-        checks.check_form(model, form, "--form=x")
-        return
-    with pytest.raises(UserError) as error:
-        checks.check_form(model, form, "--form=x")
-    assert str(error.value).startswith("--form=x: ")
-    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cloud.deployment import example_request
+from cloud.deployment import sample_records
 from tests.cloud.deployment.exports import FEATURES, RAGGED
 from tests.cloud.deployment.test_checks import MODEL
 from tfps.data.feature import Feature
@@ -28,7 +28,7 @@ def columns(body):
 
 @pytest.mark.parametrize("features", [FEATURES, RAGGED, ODD], ids=["fixed", "ragged", "odd"])
 def test_the_signature_takes_it(features):
-    found = columns(example_request.body(dataclasses.replace(MODEL, features=features)))
+    found = columns(sample_records.body(dataclasses.replace(MODEL, features=features)))
     specs = signature_specs(features)
     assert set(found) == set(specs)
     for name, value in found.items():
@@ -41,9 +41,9 @@ def test_the_signature_takes_it(features):
 
 def test_the_shell_hands_it_over_as_it_is():
     model = dataclasses.replace(MODEL, features=ODD)
-    line = example_request.curl(model, "http://127.0.0.1:8501/v1/models/m")
+    line = sample_records.curl(model, "http://127.0.0.1:8501/v1/models/m")
     *command, data = shlex.split(line)
     assert command == [
         *("curl", "--fail-with-body", "http://127.0.0.1:8501/v1/models/m:predict", "--data")
     ]
-    assert json.loads(data) == json.loads(example_request.body(model))
+    assert json.loads(data) == json.loads(sample_records.body(model))

@@ -1,15 +1,11 @@
-"""A model that training has exported: whole or not, and with its signatures exchanged."""
+"""A model that training has exported: whole or not."""
 
 import json
 import shutil
 
-import numpy as np
 import pytest
-import tensorflow as tf
 
-from cloud.deployment import default_signature
 from cloud.deployment.served_model import ServedModel
-from tests.export.graph_alone import graph_alone
 from tests.training_fixtures import dataset, reused
 from tfps.errors import UserError
 
@@ -73,26 +69,3 @@ def test_an_index_says_how_many_data_files_a_model_without_sizes_has(copy):
     (copy / "variables/variables.data-00001-of-00002").touch()
     with pytest.raises(UserError, match=r"it has no variables/variables\.data-00000-of-00001"):
         ServedModel.read(str(copy))
-
-
-def test_serialized_examples_go_to_the_default_signature_of_an_exchanged_model(
-    trainer, job_dir, copy
-):
-    model = ServedModel.read(str(job_dir))
-    assert default_signature.can_exchange(model)
-    graph, schema = ((copy / name).read_bytes() for name in default_signature.CHANGED)
-    changed = default_signature.changed_files(graph, schema, str(copy))
-    for name, content in changed.items():
-        (copy / name).write_bytes(content)
-    for name in default_signature.LEFT_OUT:
-        (copy / name).unlink()
-    assert ServedModel.read(str(copy)).signatures == default_signature.exchanged(model).signatures
-    (source, _), *_ = trainer.shards()
-    records = list(tf.data.TFRecordDataset(source.path).take(20).as_numpy_iterator())
-    with graph_alone(copy) as served:
-        takes, found = served.takes, served.predict("serving_default", records)
-    names = sorted(feature.name for feature in trainer.task.features())
-    assert (takes["serving_default"], takes["serving_examples"]) == (["examples"], names)
-    loaded = tf.saved_model.load(job_dir / "export" / "1")
-    expected = loaded.signatures["serving_examples"](examples=tf.constant(records))["predictions"]
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)

@@ -13,7 +13,7 @@ from tests.cloud.deployment import exports
 from tests.project import ROOT
 from tfps.data.feature import Feature
 from tfps.errors import UserError
-from tfps.export.warm_up import write_warm_up
+from tfps.export.versions import write_warm_up
 
 FEATURES = (
     Feature("age", "float32"),

@@ -42,10 +42,9 @@ def test_a_model_is_found_by_its_job_its_export_or_its_version(job_dir):
 def test_a_file_that_does_not_name_signatures_is_of_a_model_with_both(tmp_path):
     model = ServedModel.read(str(exports.write(tmp_path, 1)))
     assert model.signatures == {"serving_default": "features", "serving_examples": "examples"}
-    assert model.default_takes == "features"
     other = {"serving_default": "examples"}
     model = ServedModel.read(str(exports.write(tmp_path / "other", 1, signatures=other)))
-    assert model.default_takes == "examples"
+    assert model.signatures == other
 
 
 def test_a_relative_path_is_made_absolute(tmp_path, monkeypatch):

@@ -1,10 +1,10 @@
 """Jobs of many kinds, and the manifests made of them."""
 
-from cloud.follower import Patience
-from cloud.job_spec import JobSpec
+from cloud.job_spec import JobSpec, Role
+from cloud.kubernetes.kubectl import Kubectl
+from cloud.kubernetes.pod import Volume
 from cloud.kubernetes.target import KubernetesTarget
-from cloud.kubernetes.volume import Volume
-from cloud.role import Role
+from cloud.remote_target import Patience
 from tests.cloud.kubernetes import schemas
 
 GIB = 1 << 30
@@ -41,7 +41,7 @@ SPECS = {
 
 def render(target, spec, *volumes):
     volumes = [Volume.parse(text) for text in volumes]
-    return KubernetesTarget(target, "lab", "", volumes, False, Patience(1.0)).render(spec)
+    return KubernetesTarget(target, Kubectl("lab"), volumes, False, Patience(1.0)).render(spec)
 
 
 def pods(target, spec):

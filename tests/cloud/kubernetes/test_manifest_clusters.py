@@ -58,5 +58,5 @@ def test_a_small_cluster_is_in_the_environment_alone():
         assert "configMap" not in json.dumps(manifests[1])
 
 
-def test_a_tfjob_takes_what_its_operator_can_tell():
+def test_a_tfjob_takes_what_its_operator_can_describe():
     render("tfjob", large(1000, 100, "ads"))

@@ -46,7 +46,7 @@ def test_a_jobset_ends_with_its_chief_and_restarts_what_tfps_can_take_back():
     manifest = render("jobset", SPECS["spot"])[1]["spec"]
     assert manifest["successPolicy"] == {"operator": "All", "targetReplicatedJobs": ["chief"]}
     jobs = {each["name"]: each["template"]["spec"] for each in manifest["replicatedJobs"]}
-    # A chief that ended by itself ends the job; another is begun again with all tasks.
+    # A chief that ended by itself ends the job; another is restarted with all tasks.
     assert jobs["chief"]["backoffLimit"] == 0
     exits, disrupted = jobs["chief"]["podFailurePolicy"]["rules"]
     assert (exits["action"], exits["onExitCodes"]["values"]) == ("FailJob", [1, 2, 3])

@@ -2,8 +2,8 @@
 
 import pytest
 
-from cloud.kubernetes.volume import Volume
-from cloud.role import Role
+from cloud.job_spec import Role
+from cloud.kubernetes.pod import Volume
 from tests.cloud.kubernetes.jobs import ARGUMENTS, TARGETS, cluster_roles, job, large, render
 from tfps.errors import UserError
 
@@ -15,7 +15,7 @@ from tfps.errors import UserError
         ("tfjob", large(1900, 100), "2001 tasks: the training operator gives each a TF_CONFIG"),
         (
             "jobset",
-            job(arguments=(*ARGUMENTS, *("--set=" + "x" * 100_000 for _ in range(4)))),
+            job(arguments=(*ARGUMENTS, *("--task.x=" + "x" * 100_000 for _ in range(4)))),
             "the JobSet has .* put them into the config",
         ),
     ],

@@ -1,18 +1,19 @@
-"""Submits through the real Kubernetes client to a server that checks what it gets."""
-
-import subprocess
-import sys
+"""Submits through the real kubectl to a server that checks what it gets."""
 
 import pytest
 
 from cloud import submit
-from tests.cloud.kubernetes.fake_cluster import FakeCluster
+from cloud.kubernetes.kubectl import Kubectl
+from cloud.kubernetes.manifests import JOBSET
+from cloud.kubernetes.sender import KubernetesSender
+from tests.cloud.kubernetes.fake_cluster import FakeCluster, status
 
 TASKS = ["--", "--config=configs/smoke.py", "--job_dir=gs://bucket/run"]
 JOB = ["--name=trial", "--image=registry/tfps:1", "--workers=2", "--ps=1"]
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/research/jobsets"
 POLICIES = "/apis/networking.k8s.io/v1/namespaces/research/networkpolicies"
 SECOND = "2026-11-21T10:00:0"
+BAD_FIELD = "spec.timeoutSeconds: Invalid value: -1"  # no timeout, which would be waited for
 LABELS = {
     "jobset": {
         "jobset.sigs.k8s.io/jobset-name": "trial",
@@ -29,9 +30,9 @@ LABELS = {
 
 @pytest.fixture(name="cluster")
 def cluster_fixture(tmp_path, monkeypatch):
+    monkeypatch.setattr("cloud.kubernetes.kubectl._WAITS", (0.0, 0.0))
     with FakeCluster() as cluster:
-        cluster.write_kubeconfig(tmp_path / "kubeconfig")
-        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+        cluster.install(tmp_path, monkeypatch)
         yield cluster
 
 
@@ -47,6 +48,7 @@ def send(*flags, target="jobset"):
 def pod(target, restarts=0, state="running", uid="pod-1"):
     return {
         "metadata": {"name": uid, "uid": uid, "labels": LABELS[target]},
+        "spec": {"containers": [{"name": "tensorflow"}]},
         "status": {
             "containerStatuses": [
                 {
@@ -92,8 +94,8 @@ def test_a_large_job_comes_with_its_cluster_which_goes_with_it(cluster):
     large = ["--workers=800", "--ps=100"]
     assert send(*large) == 0
     assert cluster.kinds() == ["NetworkPolicy", "ConfigMap", "JobSet"]
-    *belongings, job = cluster.objects.values()
-    for each in belongings:
+    *owned, job = cluster.objects.values()
+    for each in owned:
         (owner,) = each["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["uid"]) == ("JobSet", job["metadata"]["uid"])
     assert send(*large) == 2  # the first is left alone
@@ -107,10 +109,6 @@ def test_a_large_job_that_is_refused_leaves_nothing(cluster, capfd):
     assert send("--workers=800", "--ps=100") == 2
     assert "install JobSet" in capfd.readouterr().err
     assert cluster.objects == {}
-    cluster.absent.add("configmaps")
-    assert send("--workers=800", "--ps=100") == 2
-    assert "cannot create the ConfigMap trial-cluster: 404" in capfd.readouterr().err
-    assert cluster.objects == {}
 
 
 def test_who_has_no_right_to_config_maps_can_cancel(cluster, monkeypatch):
@@ -118,7 +116,7 @@ def test_who_has_no_right_to_config_maps_can_cancel(cluster, monkeypatch):
 
     def strict(method, path, body):
         if "/configmaps/" in path:
-            return 403, {"message": "forbidden"}
+            return 403, status(403, "forbidden")
         return answer(method, path, body)
 
     monkeypatch.setattr(cluster, "answer", strict)
@@ -132,7 +130,7 @@ def test_repeated_requests_make_one_job(cluster, fault):
     # The first request is refused; its repetition is carried out, but the answer is lost.
     cluster.faults = [(False, fault), (True, fault)]
     assert send() == 0
-    assert cluster.requests.count(f"POST {POLICIES}") == 3
+    assert cluster.requests.count(f"POST {POLICIES}") == 3  # kubectl itself repeats a 429
     assert cluster.kinds() == ["NetworkPolicy", "JobSet"]
 
 
@@ -141,11 +139,11 @@ def test_a_job_whose_answer_is_lost_is_not_made_again(cluster, monkeypatch):
     lost = []
 
     def losing(method, path, body):
-        status, content = answer(method, path, body)
-        if method == "POST" and path == JOBSETS and not lost:
-            lost.append(status)
-            return 503, {"message": "lost"}
-        return status, content
+        code, content = answer(method, path, body)
+        if method == "POST" and "/jobsets?" in path and not lost:
+            lost.append(code)
+            return 503, status(503, "lost")
+        return code, content
 
     monkeypatch.setattr(cluster, "answer", losing)
     assert send() == 0
@@ -158,7 +156,9 @@ def test_a_second_job_of_one_name_is_refused_and_the_first_left_alone(cluster, c
     assert send() == 0
     assert send() == 2
     error = capfd.readouterr().err
-    assert error.startswith("error: there is a NetworkPolicy trial in namespace research already")
+    assert error.startswith(
+        "error: there is a NetworkPolicy trial in the context's namespace already; give another"
+    )
     assert cluster.kinds() == ["NetworkPolicy", "JobSet"]
 
 
@@ -166,7 +166,14 @@ def test_a_second_job_of_one_name_is_refused_and_the_first_left_alone(cluster, c
     ("prepare", "message"),
     [
         (lambda c: c.absent.add("jobsets"), "install JobSet"),
-        (lambda c: c.faults.append((False, 403)), "cannot create the NetworkPolicy trial: 403"),
+        (
+            lambda c: c.faults.append((False, 403)),
+            "error: `kubectl create --filename=- --output=json`: Error from server (Forbidden)",
+        ),
+        (
+            lambda c: setattr(c, "answer", lambda *request: (422, status(422, BAD_FIELD))),
+            BAD_FIELD,
+        ),
     ],
 )
 def test_a_refused_job_leaves_nothing(cluster, capfd, prepare, message):
@@ -179,10 +186,13 @@ def test_a_refused_job_leaves_nothing(cluster, capfd, prepare, message):
 
 
 def test_a_cluster_that_is_away_is_named(cluster, capfd, monkeypatch):
-    monkeypatch.setattr("cloud.kubernetes.cluster._WAITS", (0.0,))
-    cluster.faults = [(False, 503)] * 2
+    cluster.faults = [(False, 503)] * 3
     assert run("list") == 3
-    assert "does not serve: it answered 503: out of order" in capfd.readouterr().err
+    error = capfd.readouterr().err
+    assert "Error from server (ServiceUnavailable): out of order; look at the cluster" in error
+    monkeypatch.setenv("KUBECONFIG", "/no/such/file")
+    assert run("list") == 2  # at once: without a kubeconfig there is nothing to wait for
+    assert "localhost:8080" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("target", ["jobset", "tfjob"])
@@ -192,17 +202,18 @@ def test_a_job_is_followed_to_its_end(cluster, capfd, target):
     if target == "jobset":
         running = {"replicatedJobsStatus": [{"name": "chief", "ready": 1}]}
     first, second, third = (f"{SECOND}{i}.5Z line {i}" for i in (1, 2, 3))
+    written, last = [first, second, second], f"{SECOND}2.6Z last words"
     steps = [
         ({}, [], {}),
         (running, [pod(target)], {("pod-1", False): [first]}),
-        (running, [pod(target)], {("pod-1", False): [first, second, second]}),
-        # The container was restarted: what it wrote last is still read, once.
+        (running, [pod(target)], {("pod-1", False): written}),
+        # The container is restarted: what it wrote last is still read, once.
         (
             running,
-            [pod(target, restarts=1)],
-            {("pod-1", True): [first, second, second, f"{SECOND}2.6Z last words"],
-             ("pod-1", False): [third]},
+            [pod(target, restarts=1, state="waiting")],
+            {("pod-1", True): [*written, last], ("pod-1", False): [*written, last]},
         ),
+        (running, [pod(target, restarts=1)], {("pod-1", False): [third]}),
         (conditions("Running", success), [pod(target, 1, "terminated")], {}),
     ]  # fmt: skip
 
@@ -233,11 +244,11 @@ def test_a_job_that_fails_ends_with_3_and_the_reason(cluster, capfd):
 @pytest.mark.parametrize(
     ("verb", "flags", "message"),
     [
-        ("cancel nothing", [], "there is no jobset nothing in namespace research"),
-        ("follow nothing", [], "there is no jobset nothing in namespace research"),
-        ("describe nothing", [], "there is no jobset nothing in namespace research"),
-        ("list", ["--kube_context=no"], "the kubeconfig cannot be used (--kube_context=no)"),
-        ("list", ["--namespace=other"], "cannot list jobsets: 403"),
+        ("cancel nothing", [], "there is no jobset nothing in the context's namespace"),
+        ("follow nothing", [], "there is no jobset nothing in the context's namespace"),
+        ("describe nothing", [], "there is no jobset nothing in the context's namespace"),
+        ("list", ["--kube_context=no"], "context was not found for specified context: no"),
+        ("list", ["--namespace=other"], "Error from server (Forbidden): /apis/jobset"),
     ],
 )
 def test_what_is_not_there(cluster, capfd, verb, flags, message):
@@ -282,11 +293,54 @@ def test_without_apply_nothing_is_sent(cluster, capfd):
     assert cluster.requests == []
 
 
-def test_the_extra_is_named_when_the_client_is_absent(cluster):
-    code = (
-        "import sys; sys.modules['kubernetes'] = None\n"
-        "from cloud import submit; sys.exit(submit.main(['submit', 'list', '--target=jobset']))"
+def test_a_machine_without_kubectl_is_named_before_anything_is_sent(cluster, capfd, monkeypatch):
+    monkeypatch.setenv("PATH", "/no/such/directory")
+    assert send() == 2
+    assert "error: kubectl is not on this machine: install it" in capfd.readouterr().err
+    assert run("submit", *JOB, *TASKS) == 0  # printed
+
+
+def test_pods_that_may_not_be_read_are_said_so(cluster, capfd, monkeypatch):
+    answer = cluster.answer
+    monkeypatch.setattr(
+        cluster,
+        "answer",
+        lambda method, path, body: (
+            (403, status(403, 'pods "pod-1" is forbidden'))
+            if "/log?" in path
+            else answer(method, path, body)
+        ),
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "pip install 'tfps[kubernetes]'" in done.stderr
+    cluster.pods = [pod("jobset")]
+    cluster.on_read = lambda job: job.update(status=conditions("Completed"))
+    assert send("--wait") == 0
+    assert 'output cannot be read, only the job\'s state: pods "pod-1" is forb' in (
+        capfd.readouterr().out
+    )
+
+
+def test_a_pod_that_cannot_be_read_for_a_while_loses_no_line(cluster, monkeypatch):
+    now = iter((0.0, 100.0, 200.0))
+    monkeypatch.setattr("cloud.kubernetes.sender.time.monotonic", lambda: next(now))
+    sender = KubernetesSender(JOBSET, Kubectl())
+    one, other = pod("jobset"), pod("jobset", uid="pod-2")
+    cluster.pods = [one, other]
+    cluster.logs = {("pod-1", False): [f"{SECOND}1Z one"], ("pod-2", False): []}
+    queries = []
+    log = cluster._log
+    monkeypatch.setattr(
+        cluster, "_log", lambda name, asked: queries.append(asked) or log(name, asked)
+    )
+    assert list(sender.new_lines("trial")) == [("worker 1", "one")]
+    cluster.logs["pod-2", False] = [f"{SECOND}2Z two"]
+    away = dict(cluster.logs)
+    monkeypatch.setattr(
+        cluster, "_log", lambda name, asked: (500, status(400, "the node does not answer"))
+    )
+    assert list(sender.new_lines("trial")) == []
+    monkeypatch.setattr(
+        cluster, "_log", lambda name, asked: queries.append(asked) or log(name, asked)
+    )
+    cluster.logs = away
+    assert list(sender.new_lines("trial")) == [("worker 1", "two")]
+    assert [each.get("sinceSeconds") for each in queries] == [None, None, "230", "230"]

@@ -7,11 +7,10 @@ import sys
 
 import pytest
 
-from cloud.job_spec import JobSpec
-from cloud.local import chief_worker_process
+from cloud.job_spec import JobSpec, Role
+from cloud.local import faults
 from cloud.local.target import LocalTarget
 from cloud.local.task_output import TaskOutput
-from cloud.role import Role
 from tfps.job_dir.task_name import TaskName
 
 ROLES = (Role("chief"), Role("worker", 2), Role("ps"))
@@ -39,9 +38,9 @@ def test_its_process_is_found_in_the_chiefs_session():
     )
     with chief:
         worker = int(chief.stdout.readline())
-        assert chief_worker_process.find(chief.pid, TaskName("worker", 2)) == worker
-        assert chief_worker_process.find(chief.pid, TaskName("worker", 1)) is None
-        assert chief_worker_process.find(os.getsid(0), TaskName("worker", 2)) is None
+        assert faults.find(chief.pid, TaskName("worker", 2)) == worker
+        assert faults.find(chief.pid, TaskName("worker", 1)) is None
+        assert faults.find(os.getsid(0), TaskName("worker", 2)) is None
         chief.stdin.close()
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloud.local.gpus import owned
+from cloud.local.command import owned
 from cloud.submit import main
 from tests.gpu import nvidia_smi
 from tfps.cluster.spec import Cluster

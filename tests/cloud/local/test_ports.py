@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from cloud.local.ports import Ports
+from cloud.local.command import Ports
 from tfps.errors import UserError
 
 IP_LOCAL_PORT_RANGE = 51  # Linux 6.3 and later; Python has no name for it

@@ -8,8 +8,7 @@ import subprocess
 import sys
 import textwrap
 
-from cloud.job_spec import JobSpec
-from cloud.role import Role
+from cloud.job_spec import JobSpec, Role
 from cloud.slurm.script import Allocation, script
 from tests.cloud.slurm import stand_in
 from tests.project import ROOT

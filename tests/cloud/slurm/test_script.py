@@ -10,8 +10,7 @@ import sys
 
 import pytest
 
-from cloud.job_spec import JobSpec
-from cloud.role import Role
+from cloud.job_spec import JobSpec, Role
 from cloud.slurm.script import Allocation, script
 from tfps.errors import UserError
 

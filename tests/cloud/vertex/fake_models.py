@@ -1,4 +1,4 @@
-"""Models and batch predictions of the stand-in for what Vertex AI serves."""
+"""Models of the stand-in for what Vertex AI serves."""
 
 import re
 
@@ -7,30 +7,19 @@ from google.cloud.aiplatform_v1 import types
 from tests.cloud.vertex.fake_operations import FakeOperations
 from tests.cloud.vertex.fake_service import PLACE, RefusedError, parsed, shown
 
-JobState = types.JobState
 _IMAGE = r"[a-z0-9-]+-docker\.pkg\.dev/.+"
 
 
 class FakeModels(FakeOperations):
-    """Versions of models, and what predicts with them without an endpoint.
+    """Versions of models.
 
     Attributes:
         models: The versions of each model, by the model's id.
-        batches: Every batch prediction, by its resource name.
-        states: States that a batch prediction goes through, one further at each look.
-        datasets: Locations of BigQuery's datasets by their names.
-        lasting: States in which a batch prediction stays once it comes there.
-        stats: How many records a batch prediction has predicted, at the end.
     """
 
     def __init__(self):
         super().__init__()
         self.models = {}
-        self.batches = {}
-        self.states = ("QUEUED", "RUNNING", "SUCCEEDED")
-        self.lasting = ()
-        self.datasets = {}
-        self.stats = {"successful_count": 1000, "failed_count": 0}
 
     def upload(self, body, query):
         request = parsed({**body, "parent": PLACE}, types.UploadModelRequest)
@@ -79,11 +68,6 @@ class FakeModels(FakeOperations):
             version.version_aliases.append(alias)
         return shown(version)
 
-    def dataset(self, body, query, project, name):
-        if name not in self.datasets:
-            raise RefusedError(404, f"there is no dataset {project}.{name}")
-        return {"location": self.datasets[name]}
-
     def versions(self, body, query, name):
         if name not in self.models:
             raise RefusedError(404, f"there is no model {name}")
@@ -93,41 +77,3 @@ class FakeModels(FakeOperations):
     def all_models(self, body, query):
         newest = [versions[-1] for versions in self.models.values()]
         return self.page("models", self._filtered(newest, query), query.get("pageToken"))
-
-    def batch(self, body, query):
-        job = types.BatchPredictionJob(parsed(body, types.BatchPredictionJob))
-        id_, _, version = job.model.rpartition("/")[2].partition("@")
-        self.model({}, {}, id_, "", version)
-        job.name = f"{PLACE}/batchPredictionJobs/{self._new()}"
-        job.create_time = f"2026-11-21T10:00:{len(self.batches):02}Z"
-        job.state = JobState[f"JOB_STATE_{self.states[0]}"]
-        self.batches[job.name] = job
-        return shown(job)
-
-    def batch_at(self, body, query, number):
-        job = self._batch(number)
-        found = shown(job)
-        steps = [JobState[f"JOB_STATE_{state}"] for state in self.states]
-        place = steps.index(job.state) if job.state in steps else len(steps)
-        if job.state == JobState.JOB_STATE_CANCELLING and "CANCELLING" not in self.lasting:
-            job.state = JobState.JOB_STATE_CANCELLED
-        elif place + 1 < len(steps):
-            job.state = steps[place + 1]
-            if place + 2 == len(steps):
-                job.completion_stats = self.stats
-                job.output_info.gcs_output_directory = "gs://bucket/out/prediction-1"
-        return found
-
-    def all_batches(self, body, query):
-        found = self._filtered(self.batches.values(), query)
-        return self.page("batchPredictionJobs", found, query.get("pageToken"))
-
-    def cancel(self, body, query, number):
-        self._batch(number).state = JobState.JOB_STATE_CANCELLING
-        return {}
-
-    def _batch(self, number):
-        name = f"{PLACE}/batchPredictionJobs/{number}"
-        if name not in self.batches:
-            raise RefusedError(404, f"there is no batch prediction {number}")
-        return self.batches[name]

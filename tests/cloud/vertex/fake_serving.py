@@ -1,4 +1,4 @@
-"""A stand-in for what Vertex AI serves: models, endpoints, operations, batch predictions.
+"""A stand-in for what Vertex AI serves: models, endpoints, operations.
 
 All are kept as the published protocol buffers. What takes minutes at Google takes some looks here,
 and has its effect only then. It refuses what Google would.
@@ -15,10 +15,10 @@ from tests.cloud.vertex.fake_service import PLACE, RefusedError, missing, parsed
 
 
 class FakeServing(FakeModels):
-    """Models, endpoints, operations and batch predictions.
+    """Models, endpoints and operations.
 
     Kinds of requests, of which `faults` may spoil some: upload, make (an endpoint), deploy,
-    undeploy, mutate, change (an endpoint), delete, predict, batch, cancel, alias, dataset, get,
+    undeploy, mutate, change (an endpoint), delete, predict, alias, get,
     list, operation.
 
     Attributes:
@@ -249,7 +249,6 @@ _ROUTES = (
     ("models:upload", "upload", "POST", "upload"),
     (rf"models/{_NAME}(@([\w-]+))?", "get", "GET", "model"),
     (rf"models/{_NAME}@{_NUMBER}:mergeVersionAliases", "alias", "POST", "merge_aliases"),
-    (r"/bigquery/v2/projects/([\w-]+)/datasets/(\w+)", "dataset", "GET", "dataset"),
     (rf"models/{_NAME}:listVersions", "list", "GET", "versions"),
     ("models", "list", "GET", "all_models"),
     ("endpoints", "make", "POST", "make"),
@@ -262,10 +261,6 @@ _ROUTES = (
     (f"{_ENDPOINT}:mutateDeployedModel", "mutate", "POST", "mutate"),
     (f"{_ENDPOINT}:predict", "predict", "POST", "predict"),
     (f"{_ENDPOINT}:rawPredict", "predict", "POST", "raw_predict"),
-    ("batchPredictionJobs", "batch", "POST", "batch"),
-    ("batchPredictionJobs", "list", "GET", "all_batches"),
-    (rf"batchPredictionJobs/{_NUMBER}", "get", "GET", "batch_at"),
-    (rf"batchPredictionJobs/{_NUMBER}:cancel", "cancel", "POST", "cancel"),
     (r"((?:models|endpoints)/[a-z0-9-]+)/operations", "list", "GET", "running"),
     (r"((?:models|endpoints)/[a-z0-9-]+)/operations/(\d+)", "operation", "GET", "operation_at"),
 )

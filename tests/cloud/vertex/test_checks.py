@@ -3,7 +3,7 @@
 import pytest
 from google.cloud.aiplatform_v1.types import AcceleratorType
 
-from cloud.vertex import machines
+from cloud.vertex import checks
 from tests.cloud.vertex.conftest import ARGUMENTS, CLUSTER, IMAGE, PLACE
 
 GPU = ("--worker_machine=g2-standard-8", "--worker_accelerator=NVIDIA_L4:1")
@@ -144,5 +144,5 @@ def test_a_mounted_bucket_is_named_by_its_own_name(submit):
 
 
 def test_every_gpu_of_the_table_is_one_of_vertex():
-    own = {accelerator for accelerator, _ in machines.BUILT_IN.values()} | set(machines.ADDED)
+    own = {accelerator for accelerator, _ in checks.BUILT_IN.values()} | set(checks.ADDED)
     assert own <= set(AcceleratorType.__members__)

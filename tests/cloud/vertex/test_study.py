@@ -44,7 +44,7 @@ def test_a_study_that_cannot_be(changes, message):
         (lambda: Parameter.between("task.x", 0.0, float("inf")), "0.0 to inf is no range"),
         (lambda: Parameter.between("task.x", 0, 1, "log"), "a log scale begins above 0, not at 0"),
         (lambda: Parameter.between("task.x", 1, 2, "cubic"), "scale='cubic'; use one of linear"),
-        (lambda: Parameter.between("rate", 1, 2), "'rate' is no field; write it as in --set"),
+        (lambda: Parameter.between("rate", 1, 2), "'rate' is no field; write its dotted name"),
         (lambda: Parameter.among("task.x", 1), "give two or more values"),
         (lambda: Parameter.among("task.x", 1, 1), "each once"),
         (lambda: Parameter.among("task.x", 1, "a"), "all numbers or all texts"),
@@ -84,7 +84,7 @@ def test_a_study_is_sent_once_and_followed(cloud, vertex, vertex_submit, tmp_pat
     (parameter,) = job.study_spec.parameters
     assert (parameter.parameter_id, parameter.integer_value_spec.max_value) == ("task.dim", 8)
     trial = job.trial_job_spec.worker_pool_specs[1].container_spec
-    own = ("--chief_works", *ARGUMENTS, "--set=train.best_metric=min:loss")
+    own = ("--chief_works", *ARGUMENTS, "--train.best_metric=min:loss")
     assert tuple(trial.args) == own
     listed = vertex_submit("list")[1]
     assert job.name in listed

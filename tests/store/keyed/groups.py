@@ -11,9 +11,8 @@ from tfps.experiment.task import Table
 from tfps.layers.key_options import KeyOptions
 from tfps.optimizers.rules import rule_for
 from tfps.store.keyed.group import KeyedGroup
-from tfps.store.keyed.hashing import keys_of_array
-from tfps.store.keyed.layout import KeyedLayout
 from tfps.store.keyed.part import SavedKeys
+from tfps.store.keyed_layout import KeyedLayout, keys_of_array
 from tfps.store.layout import Group
 from tfps.store.messages import PulledRows
 

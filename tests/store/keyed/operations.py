@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tests.store.keyed.groups import Keyed
 from tests.store.keyed.reference import EPSILON, RATE, START, Reference
+from tfps.store.initializers import InitialRows
 from tfps.store.keyed import key_index
-from tfps.store.keyed.hashing import hashes_of_array, keys_of_array
-from tfps.store.keyed.initial_rows import InitialRows
+from tfps.store.keyed_layout import hashes_of_array, keys_of_array
 
 TABLES = ("a", "b")
 MAX_ROWS, DIM, SEED = 24, 2, 5

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfps.store.keyed.hashing import hashes_of, hashes_of_array, keys_of_array, salt_of
+from tfps.store.keyed_layout import hashes_of, hashes_of_array, keys_of_array, salt_of
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 EXTREMES = [LEAST, LEAST + 1, -(2**32), -2, -1, 0, 1, 2, 2**31, 2**53 + 1, GREATEST - 1, GREATEST]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfps.store.keyed.key_message import AskedKeys, KeyMessage
+from tfps.store.keyed.part import AskedKeys, KeyMessage
 
 EXTREMES = [-(2**63), -1, 0, 2**63 - 1]
 

@@ -7,10 +7,8 @@ import tensorflow as tf
 
 from tests.store.keyed.operations import operate
 from tfps.store.keyed import key_index
-from tfps.store.keyed.eviction import Eviction
-from tfps.store.keyed.free_rows import FreeRows
-from tfps.store.keyed.key_index import MISSING, KeyIndex
-from tfps.store.keyed.occurrences import Occurrences
+from tfps.store.keyed.eviction import Eviction, FreeRows
+from tfps.store.keyed.key_index import MISSING, KeyIndex, Occurrences
 from tfps.store.keyed.part import KeyedPart, SavedKeys
 from tfps.store.keyed.row_records import RowRecords
 

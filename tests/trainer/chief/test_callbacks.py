@@ -11,7 +11,7 @@ import pytest
 
 import tfps
 from tests.strangers_callbacks import CosineWarmRestarts, JsonLines, StopAtThreshold
-from tfps.checkpoint.training_losses import NO_LOSSES, TrainedEpoch
+from tfps.checkpoint.checkpoint import NO_LOSSES, TrainedEpoch
 from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
 from tfps.job_dir import report
@@ -22,7 +22,7 @@ from trainer.chief.monitoring import Monitoring
 from trainer.chief.run import run
 from trainer.chief.run_inputs import RunInputs
 from trainer.chief.wait_limits import WaitLimits
-from trainer.console.progress_display import ProgressDisplay
+from trainer.console.terminal import ProgressDisplay
 
 RECORDS, BATCH, EPOCHS = 96, 16, 9
 DRAW = np.random.default_rng(0)
@@ -222,7 +222,7 @@ def test_callbacks_that_cannot_be_made_or_do_not_fit_the_run_are_refused():
     assert "the optimizer's is a schedule" in refused(lambda task: [scheduler], (), True)
     stopping = [keras.callbacks.EarlyStopping("val_ndcg")]
     assert "add mode='max' or mode='min'" in refused(lambda task: stopping, ("loss", "ndcg"))
-    assert "name evaluation shards with --eval_data" in refused(lambda task: stopping, ())
+    assert "name evaluation shards with --data.eval" in refused(lambda task: stopping, ())
     with pytest.raises(UserError, match="give a function of the task"):
         tfps.Experiment("line", tfps.task_of(compiled, LABEL, ()), callbacks=stopping)
 

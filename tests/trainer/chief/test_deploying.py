@@ -1,9 +1,7 @@
-"""What a finished job deploys, and when."""
+"""What a finished job deploys."""
 
 import dataclasses
-import math
 import pathlib
-import re
 
 import pytest
 
@@ -14,35 +12,12 @@ from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
 from tfps.experiment.experiment import Data
 from tfps.job_dir import report
-from trainer.chief.deploying import Condition, DeployPlan
+from trainer.chief.deploying import DeployPlan
 from trainer.chief.run_inputs import RunInputs
 
 IMAGE = "us-central1-docker.pkg.dev/my-project/images/serving:2.20.0"
 VERTEX = "--target=vertex --project=my-project --region=us-central1"
 VERTEX_GOOD = f"{VERTEX} --image={IMAGE} --machine=n2-standard-2"
-
-
-@pytest.mark.parametrize(
-    ("text", "good", "bad"),
-    [
-        ("auc>=0.8", 0.8, 0.7999),
-        ("loss<0.5", 0.4999, 0.5),
-        (" clicked_auc > 7e-1 ", 0.71, 0.7),
-        ("rmse<=2", 2.0, math.nan),
-        ("rmse>-1", -0.5, -math.inf),
-    ],
-)
-def test_a_condition_holds_for_what_is_good_enough(text, good, bad):
-    condition = Condition.parse(text)
-    assert condition.holds(good)
-    assert not condition.holds(bad)
-    assert Condition.parse(str(condition)) == condition
-
-
-@pytest.mark.parametrize("text", ["", "auc", "auc=0.8", "auc>=high", "auc>=nan", "0.8<=auc<1"])
-def test_what_is_no_condition_is_refused(text):
-    with pytest.raises(UserError, match=r"--deploy_if=.*: write METRIC>=NUMBER"):
-        Condition.parse(text)
 
 
 @pytest.mark.parametrize(
@@ -67,29 +42,29 @@ def test_what_is_no_condition_is_refused(text):
         (f"{VERTEX_GOOD} --memory=8GiB", "Vertex AI has no --memory, only machine types"),
         (f"{VERTEX_GOOD} --max_batch_size=8", "computes each request alone; leave it out"),
         (f"{VERTEX_GOOD} --service_account=me", "--service_account=me: write its e-mail address"),
-        (f"{VERTEX_GOOD} --key=user", "--key is of batch; leave it out of deploy"),
-        (f"{VERTEX_GOOD} --canary=101", "canary"),
+        (f"{VERTEX_GOOD} --deployed_model=1", "--deployed_model is of undeploy; leave it"),
+        (f"{VERTEX_GOOD} --traffic=101", "traffic"),
         (f"{VERTEX_GOOD} --instances=absent.json", "--instances=absent.json cannot be read"),
         (f"{VERTEX_GOOD} --max_replicas=0", "max_replicas"),
     ],
 )
 def test_arguments_are_refused_before_anything_is_trained(arguments, message):
     with pytest.raises(UserError, match=rf"--deploy_to=.*: .*{message}"):
-        DeployPlan.parse(arguments, (), "gs://bucket/clicks")
+        DeployPlan.parse(arguments, "gs://bucket/clicks")
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
         VERTEX_GOOD,
-        f"{VERTEX_GOOD} --canary=10 --max_replicas=3 --label=team=ads",
+        f"{VERTEX_GOOD} --traffic=10 --max_replicas=3 --label=team=ads",
         f"{VERTEX} --image={IMAGE}-gpu --machine=g2-standard-8 --accelerator=NVIDIA_L4:1",
         "--target=kubernetes --namespace=serving --max_replicas=3",
         "--target=tfserving --output=served",
     ],
 )
 def test_arguments_with_which_a_model_can_be_deployed(arguments):
-    plan = DeployPlan.parse(arguments, (), "gs://bucket/clicks")
+    plan = DeployPlan.parse(arguments, "gs://bucket/clicks")
     assert plan.arguments == tuple(arguments.split())
 
 
@@ -105,10 +80,10 @@ def test_arguments_with_which_a_model_can_be_deployed(arguments):
 )
 def test_the_job_s_directory_is_one_that_can_be_deployed_from(arguments, job_dir, message):
     if not message:
-        DeployPlan.parse(arguments, (), job_dir)
+        DeployPlan.parse(arguments, job_dir)
         return
     with pytest.raises(UserError, match=rf"--deploy_to=.*: .*{message}"):
-        DeployPlan.parse(arguments, (), job_dir)
+        DeployPlan.parse(arguments, job_dir)
 
 
 @pytest.fixture(name="job_dir")
@@ -118,12 +93,13 @@ def job_dir_fixture(tmp_path):
     return str(tmp_path / "clicks")
 
 
-def finish(job_dir, conditions=(), **fields):
+def finish(job_dir, **fields):
     """Writes the report of a finished job, and carries out its plan; returns the exit code."""
     found = {"export": f"{job_dir}/export/2", **fields}
     report.write(job_dir, short_report(status="finished", **found))
-    plan = DeployPlan.parse(f"--target=tfserving --output={job_dir}/served", conditions, job_dir)
-    return plan.carry_out(job_dir)
+    return DeployPlan.parse(f"--target=tfserving --output={job_dir}/served", job_dir).carry_out(
+        job_dir
+    )
 
 
 def served(job_dir):
@@ -131,25 +107,17 @@ def served(job_dir):
     return pathlib.Path(job_dir, "served")
 
 
-def test_a_model_that_is_good_enough_is_deployed(job_dir, caplog):
+def test_a_version_is_deployed(job_dir, caplog):
     caplog.set_level("INFO")
-    assert finish(job_dir, ["auc>=0.8", "loss<0.5"]) == 0
+    assert finish(job_dir) == 0
     assert f"deploying {job_dir}/export/2" in caplog.text
     assert 'name: "clicks"' in (served(job_dir) / "models.config").read_text()
 
 
-@pytest.mark.parametrize(
-    ("conditions", "fields", "message"),
-    [
-        (["auc>=0.9"], {}, r"not deployed: auc of \S+/export/2 is 0.81, and --deploy_if=auc>=0.9"),
-        (["loss<0.5", "mse<1"], {}, "not deployed: mse of .* is nan, and --deploy_if=mse<1"),
-        ([], {"export_refused": "there"}, "not deployed: the model in there is worse than the new"),
-    ],
-)
-def test_a_model_that_is_not_good_enough_is_not(job_dir, caplog, conditions, fields, message):
-    assert finish(job_dir, conditions, **fields) == 0
+def test_a_model_that_became_no_version_is_not(job_dir, caplog):
+    assert finish(job_dir, export=None, export_refused="there") == 0
     assert not served(job_dir).exists()
-    assert any(re.search(message, line) for line in caplog.messages)
+    assert "not deployed: the model in there is no version" in caplog.messages
 
 
 def test_a_deployment_that_fails_says_how_to_try_again(job_dir, caplog, capsys):
@@ -160,30 +128,13 @@ def test_a_deployment_that_fails_says_how_to_try_again(job_dir, caplog, capsys):
     assert f"--model={job_dir}/export/2" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("conditions", "train", "evaluates", "message"),
-    [
-        ([], {"export": "none"}, True, "--deploy_to with --export=none"),
-        (["auc>0.5"], {}, False, "--deploy_if=auc>0.5 without --eval_data: nothing is measured"),
-        (["mse<1"], {}, True, "--deploy_if=mse<1: there is no metric 'mse'; use one of loss, auc"),
-        (["auc>0.5"], {}, True, None),
-    ],
-)
-def test_a_run_that_could_deploy_nothing_is_refused(
-    tmp_path, conditions, train, evaluates, message
-):
+def test_a_run_that_will_have_nothing_to_deploy_is_refused(tmp_path):
     directory = str(tmp_path / "data")
     experiment = reused(dataset(directory, records=34)).experiment
-    experiment = dataclasses.replace(
-        experiment,
-        data=Data(train=directory, eval=directory if evaluates else ""),
-        train=dataclasses.replace(experiment.train, **train),
-    )
-    inputs = RunInputs.check(experiment, Cluster(), str(tmp_path / "job"), None)
+    train = dataclasses.replace(experiment.train, export="none")
+    experiment = dataclasses.replace(experiment, data=Data(train=directory), train=train, mode=None)
     job_dir = str(tmp_path / "job")
-    plan = DeployPlan.parse(f"--target=tfserving --output={job_dir}/served", conditions, job_dir)
-    if message is None:
-        plan.check(inputs)
-        return
-    with pytest.raises(UserError, match=message):
+    inputs = RunInputs.check(experiment, Cluster(), job_dir, None)
+    plan = DeployPlan.parse(f"--target=tfserving --output={job_dir}/served", job_dir)
+    with pytest.raises(UserError, match=r"--deploy_to with --train\.export=none"):
         plan.check(inputs)

@@ -29,7 +29,7 @@ def run(*argv, environ=None):
 
 
 def flags(data, job_dir, *more):
-    return ["--config=configs/smoke.py", f"--train_data={data}", f"--job_dir={job_dir}", *more]
+    return ["--config=configs/smoke.py", f"--data.train={data}", f"--job_dir={job_dir}", *more]
 
 
 def test_a_chiefs_machine_has_room_for_the_worker_beside_it(data, tmp_path):
@@ -132,7 +132,7 @@ def test_the_launcher_prints_the_chief_s_plan_and_starts_nothing(data, tmp_path)
 def test_what_does_not_fit_ends_with_one_message(data, tmp_path):
     config = '{"cluster": {"chief": ["h:1"], "worker": ["h:2"], "ps": ["h:3"]}, %s}'
     environ = {"TF_CONFIG": config % '"task": {"type": "worker", "index": 0}'}
-    more = ("--dry_run", "--ps_memory=1.03GiB", "--set=task.dim=4096")
+    more = ("--dry_run", "--ps_memory=1.03GiB", "--task.dim=4096")
     done = run("trainer.task", *flags(data, tmp_path / "job", *more), environ=environ)
     assert (done.returncode, done.stdout) == (2, "")
     [line] = done.stderr.splitlines()

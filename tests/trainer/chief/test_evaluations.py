@@ -18,7 +18,7 @@ from trainer.chief.monitoring import Monitoring
 from trainer.chief.run import run
 from trainer.chief.run_inputs import RunInputs
 from trainer.chief.wait_limits import WaitLimits
-from trainer.console.progress_display import ProgressDisplay
+from trainer.console.terminal import ProgressDisplay
 
 WITH_EVALUATOR = Cluster(evaluators=("nowhere:1",))
 EPOCHS = 9
@@ -124,16 +124,20 @@ def test_each_run_exports_a_version_and_old_ones_go(data, tmp_path):
     assert done["export"] == f"{tmp_path}/export/2"
 
 
-def test_a_model_that_is_much_worse_becomes_no_version(data, tmp_path, caplog):
+def test_a_model_that_does_not_meet_a_condition_becomes_no_version(data, tmp_path, caplog):
     """The loss of the version before is made much better, where it stands."""
-    first = train(data, tmp_path, epochs=1)
+    none = train(data, tmp_path, epochs=1, export_if=("loss<0.01",))
+    assert f", but train.export_if=loss<0.01: the model is exported to {tmp_path}" in caplog.text
+    assert set(exported(tmp_path)) == {"refused"}
+    assert (none["export"], none["export_refused"]) == (None, f"{tmp_path}/export/refused")
+    first = train(data, tmp_path, epochs=2, export_if=("loss<=newest+0.05", "loss>0.01"))
     path = tmp_path / "export" / "1" / "schema.json"
     schema = json.loads(path.read_text())
     assert schema["metrics"] == first["metrics"]
     schema["metrics"]["loss"] -= 0.1
     path.write_text(json.dumps(schema))
-    refused = train(data, tmp_path, epochs=2, max_metric_drop=0.05)  # it is worse by 0.1
-    assert "loss is worse by 0.1 than that of" in caplog.text
+    refused = train(data, tmp_path, epochs=3, export_if=("loss<=newest+0.05",))
+    assert "train.export_if=loss<=newest+0.05: the model is exported to" in caplog.text
     assert set(exported(tmp_path)) == {"1", "refused"}
     assert (refused["export"], refused["export_refused"]) == (
         first["export"],
@@ -142,12 +146,13 @@ def test_a_model_that_is_much_worse_becomes_no_version(data, tmp_path, caplog):
 
 
 def test_what_needs_evaluations_is_refused_without(data, tmp_path):
-    for name, value in (("export", "best"), ("max_metric_drop", 0.1)):
+    for name, value in (("export", "best"), ("export_if", ("loss<1",))):
         experiment = frozen.get_config()
         experiment = dataclasses.replace(
             experiment,
             data=Data(train=str(data / "train")),
             train=dataclasses.replace(experiment.train, **{name: value}),
         )
-        with pytest.raises(UserError, match=f"--{name}={value} without --eval_data; name eval"):
+        said = "best" if value == "best" else "loss<1"
+        with pytest.raises(UserError, match=f"{name}={said} without --data.eval; name eval"):
             RunInputs.check(experiment, Cluster(), str(tmp_path), None)

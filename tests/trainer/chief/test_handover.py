@@ -5,19 +5,18 @@ import textwrap
 
 from tests.project import ROOT
 from tfps.cluster.monitor import Failure
-from tfps.coordinator.recoveries import Recoveries
+from tfps.coordinator.coordinator import Recoveries
 from tfps.job_dir.task_name import TaskName
-from trainer.chief.handover import RestartState
-from trainer.chief.worker_changes import WorkerChanges
+from trainer.chief.state import RestartState, WorkerChanges
 
 PROGRAM = """
 import os, sys, time
 sys.path.insert(0, {root!r})
 from tfps.cluster.monitor import Failure
 from tfps.job_dir.task_name import TaskName
-from trainer.chief.handover import RestartState
-from trainer.chief.worker_changes import WorkerChanges
-from trainer.chief.restart import has_restarted, restart_process
+from trainer.chief.state import RestartState
+from trainer.chief.state import WorkerChanges
+from trainer.chief.interruption import has_restarted, restart_process
 
 if has_restarted():
     for _ in range(2):  # as often as it is asked for

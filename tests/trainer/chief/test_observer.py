@@ -4,11 +4,11 @@ import types
 
 import pytest
 
-from tfps.checkpoint.training_losses import TrainedEpoch, TrainingLosses
+from tfps.checkpoint.checkpoint import TrainedEpoch, TrainingLosses
 from tfps.cluster.monitor import Failure, Failures
-from tfps.coordinator.progress import Progress, WorkerShares
+from tfps.coordinator.coordinator import Progress, WorkerShares
 from tfps.evaluation.history import Evaluation
-from tfps.job_dir.report_fields import SaveCounts, StalenessCounts
+from tfps.job_dir.report import SaveCounts, StalenessCounts
 from tfps.job_dir.task_name import TaskName
 from tfps.monitoring.events import CheckpointSaved, EpochTrained, Evaluated, Sampled
 from trainer.chief.observer import RunObserver

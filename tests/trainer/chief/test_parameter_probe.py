@@ -10,15 +10,15 @@ from configs.smoke import get_config
 from tests.training_fixtures import dataset
 from tfps.cluster.spec import Cluster
 from tfps.experiment.experiment import Data
-from tfps.monitoring import history
+from tfps.monitoring import recorder
 from tfps.monitoring.events import ParametersMeasured
+from trainer.chief.engine import spread
 from trainer.chief.interruption import Interruption
 from trainer.chief.monitoring import Monitoring
-from trainer.chief.parameter_probe import spread
 from trainer.chief.run import run
 from trainer.chief.run_inputs import RunInputs
 from trainer.chief.wait_limits import WaitLimits
-from trainer.console.progress_display import ProgressDisplay
+from trainer.console.terminal import ProgressDisplay
 
 TABLE = "token_table/embeddings"
 
@@ -48,7 +48,7 @@ def test_a_run_tells_of_its_parameters_every_second_epoch(tmp_path):
     run(inputs, WaitLimits(), Interruption(grace_seconds=0.0), display, monitoring)
     found = [
         event
-        for event in history.read(str(tmp_path / "job"))
+        for event in recorder.read(str(tmp_path / "job"))
         if isinstance(event, ParametersMeasured)
     ]
     assert [event.epoch for event in found] == [2, 4]

@@ -11,14 +11,12 @@ import pytest
 from configs.smoke import get_config
 from tests.training_fixtures import dataset
 from tfps.cluster.spec import Cluster
-from tfps.data.pieces import pieces_of
+from tfps.data.record_source import pieces_of
 from tfps.errors import UserError
-from tfps.evaluation.results import EvaluatedPiece
+from tfps.evaluation.metrics import EvaluatedPiece
 from tfps.storage import files
-from trainer.chief.inputs import first_values
-from trainer.chief.predicted_bytes import predicted_bytes
-from trainer.chief.prediction_parts import PartsOf, PredictionParts
-from trainer.chief.run_inputs import RunInputs
+from trainer.chief.data_pass import PartsOf, PredictionParts, predicted_bytes
+from trainer.chief.run_inputs import RunInputs, first_values
 
 FORMS = ("csv", "parquet", "tfrecord")
 RECORDS = 6000

@@ -18,9 +18,9 @@ from tfps.cluster.liveness import Liveness
 from tfps.cluster.spec import Cluster
 from tfps.coordinator.connector import Connector
 from tfps.errors import UserError
-from tfps.job_dir.task_info import TaskInfo
+from tfps.job_dir.task_files import TaskInfo
 from tfps.job_dir.task_name import TaskName
-from trainer.chief import needs, preflight
+from trainer.chief import preflight
 from trainer.chief.run_inputs import RunInputs
 
 
@@ -83,7 +83,7 @@ def test_the_table_says_of_every_task_whether_it_can_take_part(
 
 def test_a_ps_that_tells_of_too_little_memory_cannot_take_part(data, ps, tmp_path, capsys):
     cluster = Cluster(("127.0.0.1:1",), (), (ps,))
-    needed = needs.task_memory(inputs_for(data, tmp_path, cluster))[TaskName("ps", 0)]
+    needed = preflight.task_memory(inputs_for(data, tmp_path, cluster))[TaskName("ps", 0)]
     incarnation = ServerIdentity.ask(ps, 20).incarnation
     for memory, ps_memory, is_fit in (
         (needed, None, True),
@@ -116,11 +116,11 @@ def test_a_chief_that_has_too_little_memory_is_refused_before_the_training(
 ):
     cluster = Cluster(("127.0.0.1:1",), ("127.0.0.1:2",), ("127.0.0.1:3",), chief_works=works)
     inputs = inputs_for(data, tmp_path, cluster)
-    needed = needs.chief_memory(inputs).needed_bytes
+    needed = preflight.chief_memory(inputs).needed_bytes
     monkeypatch.setattr("tfps.cluster.own_memory.limit", lambda: needed - 1)
     with pytest.raises(UserError, match=r"the chief needs about .* but may have ") as raised:
         preflight.check_machine(inputs, is_serving=True)
-    assert "--export=none exports none" in str(raised.value)
+    assert "--train.export=none exports none" in str(raised.value)
     assert works == ("--nochief_works leaves that out" in str(raised.value))
     unexported = inputs_for(data, tmp_path, cluster, export="none")
     preflight.check_machine(unexported, is_serving=True)
@@ -134,7 +134,7 @@ def test_one_process_that_has_too_little_memory_is_refused(data, tmp_path, monke
 
 def test_a_disk_that_will_be_full_in_the_end_is_warned_of(data, tmp_path, free, caplog):
     inputs = inputs_for(data, tmp_path, Cluster(), keep_checkpoints=7)
-    disk = needs.job_disk(inputs)
+    disk = preflight.job_disk(inputs)
     assert (disk.checkpoints, disk.exports) == (8, 3)
     free(disk.all_bytes)
     preflight.check_machine(inputs)
@@ -152,7 +152,7 @@ def test_what_a_pass_writes_must_fit(data, tmp_path, free):
     inputs = inputs_for(data, tmp_path, Cluster())
     free(1000)
     preflight.check_machine(inputs, output={"what is predicted": 1000})
-    with pytest.raises(UserError, match=r"what is predicted takes 1001 B, but its disk has 1000"):
+    with pytest.raises(UserError, match=r"what is predicted takes 1,001 B, but its disk has 1,000"):
         preflight.check_machine(inputs, output={"what is predicted": 1001})
 
 

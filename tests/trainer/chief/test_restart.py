@@ -9,7 +9,7 @@ PROGRAM = """
 import os, sys
 sys.path.insert(0, {root!r})
 from trainer.console import terminal
-from trainer.chief.restart import has_restarted, restart_process
+from trainer.chief.interruption import has_restarted, restart_process
 
 begun = has_restarted()
 print(os.getpid(), sys.argv[1:], begun, sorted(map(int, os.listdir("/proc/self/fd"))))

@@ -13,7 +13,7 @@ from tfps.cluster.spec import Cluster
 from tfps.data import manifest as manifests
 from tfps.data.value_counts import ValueCounts
 from tfps.errors import UserError
-from tfps.leases.epoch_order import EpochOrder
+from tfps.leases.lease import EpochOrder
 from trainer.chief.run_inputs import RunInputs
 
 
@@ -48,7 +48,7 @@ def test_whole_batches_leave_out_the_last_records_of_shards(directory, tmp_path,
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"batch_size": 35}, "no shard of --train_data=.* holds a batch of 35 records"),
+        ({"batch_size": 35}, "no shard of --data.train=.* holds a batch of 35 records"),
         ({"batch_size": 2, "max_bad_records": 1}, "a batch without its bad records is not whole"),
     ],
 )
@@ -69,7 +69,7 @@ def test_each_epoch_has_its_own_data(directory, tmp_path):
 
     data = check(directory, other).data
     assert [data.of_epoch(epoch).records for epoch in range(4)] == [100, 50, 100, 50]
-    with pytest.raises(UserError, match=f"--train_data={tmp_path}/none does not exist"):
+    with pytest.raises(UserError, match=f"--data.train={tmp_path}/none does not exist"):
         check(directory, other, f"{tmp_path}/none")
     with pytest.raises(UserError, match="names 4 datasets, one for each epoch, and train"):
         check(directory, other, directory, other)
@@ -85,7 +85,9 @@ def test_what_a_job_begins_with_is_looked_at_until_it_has_a_checkpoint(directory
     def check():
         return RunInputs.check(experiment, Cluster(), str(tmp_path / "job"), None)
 
-    with pytest.raises(UserError, match=r"--init_from=.*/other holds no checkpoint; name a job's"):
+    with pytest.raises(
+        UserError, match=r"--train.init_from=.*/other holds no checkpoint; name a job's"
+    ):
         check()
     path = tmp_path / "job/checkpoints/000000000016-000002-000000000000"
     path.mkdir(parents=True)
@@ -99,7 +101,7 @@ def test_records_that_cannot_be_trained_are_refused_before_the_run_begins(direct
     lacking = dataclasses.replace(made, counts=lacking, directory=str(tmp_path / "data"))
     shutil.copytree(directory, lacking.directory)
     manifests.write(lacking)
-    message = rf"--train_data={lacking.directory}: 3 of 100 \(3.00%\) records have no value of 'num"
+    message = rf"--data.train={lacking.directory}: 3 of 100 \(3.00%\) records have no value of 'num"
     with pytest.raises(UserError, match=message):
         inputs(lacking.directory, tmp_path / "job", 1)
 

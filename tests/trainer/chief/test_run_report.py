@@ -5,11 +5,10 @@ import typing
 import pytest
 
 from tests.job_dir.reports import short_report
-from tfps.evaluation.best import BestMetric
-from tfps.evaluation.history import Evaluation
+from tfps.evaluation.history import BestMetric, Evaluation
 from tfps.job_dir import report
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
-from tfps.job_dir.report_fields import (
+from tfps.job_dir.report import (
     FAILED,
     INTERRUPTED,
     BestEvaluation,
@@ -17,8 +16,7 @@ from tfps.job_dir.report_fields import (
     Report,
     ReportedFailure,
 )
-from trainer.chief.run_report import RunReport, TaskHistory
-from trainer.chief.training_counts import TrainingCounts
+from trainer.chief.run_report import RunReport, TaskHistory, TrainingCounts
 
 FAILURE = ReportedFailure("ps 0", "its port refused connections", 1.7e9)
 HISTORY = TaskHistory(7.5, [FAILURE], {"ps": 1}, [], ["worker 1"])

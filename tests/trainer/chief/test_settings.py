@@ -6,7 +6,7 @@ import pytest
 
 import tfps
 from configs.smoke import Smoke, get_config
-from trainer.chief.settings import settings_of, without_secret
+from trainer.chief.observer import settings_of, without_secret
 
 
 @dataclasses.dataclass(frozen=True)

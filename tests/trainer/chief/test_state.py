@@ -6,13 +6,12 @@ import pytest
 from tests.polling import Polling
 from tfps.cluster.liveness import Liveness
 from tfps.cluster.monitor import TaskMonitor
-from tfps.coordinator.sync_every import SyncEvery
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
-from tfps.job_dir.preemption import PreemptionNotices
+from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
-from trainer.chief.state import ChiefState
+from tfps.worker.loop import SyncEvery
+from trainer.chief.state import ChiefState, WorkerChanges
 from trainer.chief.wait_limits import WaitLimits
-from trainer.chief.worker_changes import WorkerChanges
 
 PS = TaskName("ps", 0)
 LIMIT_SECONDS = 60

@@ -5,7 +5,7 @@ import pytest
 
 from tfps.errors import RunError
 from tfps.evaluation.history import Evaluation
-from trainer.chief.trial import Trial
+from trainer.chief.state import Trial
 
 
 def evaluation(steps, **metrics):

@@ -6,9 +6,9 @@ import types
 import psutil
 import pytest
 
+from tfps.job_dir.task_files import TaskUsage
 from tfps.job_dir.task_name import TaskName
-from tfps.job_dir.task_usage import TaskUsage
-from trainer.chief.usages import TaskUsages
+from trainer.chief.monitoring import TaskUsages
 
 PS = TaskName("ps", 0)
 CLUSTER = types.SimpleNamespace(

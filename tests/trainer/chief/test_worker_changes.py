@@ -1,4 +1,4 @@
-from trainer.chief.worker_changes import WorkerChanges
+from trainer.chief.state import WorkerChanges
 
 
 class Clock:

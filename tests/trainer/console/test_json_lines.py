@@ -8,28 +8,25 @@ import sys
 
 import pytest
 
-from trainer.console.json_lines import JsonFormatter, wrapped
+from trainer.console.json_lines import JsonFormatter
 
 LABELS = {"role": "worker", "index": "1", "job": "census"}
-TRACE = ["Traceback (most recent call last):", '  File "a.py", line 1', "    f()", "ValueError: no"]
 PROGRAM = """
 import logging, os, sys
 from trainer import entry
 from trainer.console import terminal
-from trainer.console.json_lines import JsonFormatter, JsonStderr
+from trainer.console.json_lines import JsonFormatter, to_line
 
 def main():
     labels = {"role": "worker", "index": "1", "job": "census"}
-    entry.at_end(JsonStderr(labels).close)
+    entry.write_errors_with(lambda text: to_line("ERROR", text, labels))
     log = os.environ.get("NATIVE_LOG")
     if log:
         terminal.redirect_noise(log)
     terminal.start_logging("lines", 1.0, JsonFormatter(labels))
     logging.getLogger("tfps.x").warning("a %s", "word")
     os.write(2, b"W0000 00:00:12.5 77 file.cc:31] of native code\\n")
-    if os.environ.get("AGAIN") and "DONE" not in os.environ:
-        os.environ["DONE"] = "1"
-        os.execv(sys.executable, [sys.executable, *sys.argv])
+    logging.getLogger("absl").error("another word")
     @END@
 
 entry.run(main, has_lasting_threads=True)
@@ -37,14 +34,16 @@ entry.run(main, has_lasting_threads=True)
 
 
 def said(end, tmp_path, **environ):
-    """Exit code of a program, and the objects on its stderr."""
+    """Exit code of a program, the objects on its stderr, and what else is there."""
     file = tmp_path / "program.py"
     file.write_text(PROGRAM.replace("@END@", end))
     command = [sys.executable, str(file)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=100, env=os.environ | environ
     )
-    return done.returncode, [json.loads(line) for line in done.stderr.splitlines()]
+    lines = done.stderr.splitlines()
+    objects = [json.loads(line) for line in lines if line.startswith("{")]
+    return done.returncode, objects, [line for line in lines if not line.startswith("{")]
 
 
 @pytest.mark.parametrize(
@@ -56,47 +55,26 @@ def said(end, tmp_path, **environ):
         ("os.abort()", -6, None),
     ],
 )
-def test_all_that_a_process_says_is_json_to_its_end(end, code, last, tmp_path):
-    found, objects = said(end, tmp_path)
+def test_what_python_says_is_json_to_its_end_and_native_lines_stay_text(end, code, last, tmp_path):
+    found, objects, others = said(end, tmp_path)
     assert found == code
-    own, native, *rest = objects
+    own, another, *rest = objects
     assert (own["severity"], own["message"]) == ("WARNING", "a word")
-    assert (native["severity"], native["message"][-14:]) == ("WARNING", "of native code")
+    assert (another["severity"], another["message"]) == ("ERROR", "another word")
+    assert others[:1] == ["W0000 00:00:12.5 77 file.cc:31] of native code"]
     assert all(x["logging.googleapis.com/labels"] == LABELS for x in objects)
     assert all(x["time"].endswith("Z") for x in objects)
     if last:
-        assert rest[-1]["severity"] == "ERROR"
-        assert last in rest[-1]["message"]
-        assert len(rest) == 1  # a traceback is one
+        [error] = rest  # a traceback is one
+        assert error["severity"] == "ERROR"
+        assert last in error["message"]
 
 
 def test_native_lines_may_go_elsewhere(tmp_path):
     log = tmp_path / "native.log"
-    code, objects = said("return 0", tmp_path, NATIVE_LOG=str(log))
-    assert (code, [x["message"] for x in objects]) == (0, ["a word"])
+    code, objects, others = said("return 0", tmp_path, NATIVE_LOG=str(log))
+    assert (code, [x["message"] for x in objects], others) == (0, ["a word"], [])
     assert "of native code" in log.read_text()
-
-
-def test_a_program_that_begins_again_goes_on_with_its_lines(tmp_path):
-    code, objects = said("return 0", tmp_path, AGAIN="1")
-    assert code == 0
-    assert [x["message"] for x in objects].count("a word") == 2
-    assert len(objects) == 4
-
-
-def test_lines_of_many_kinds():
-    ready = '{"severity": "INFO", "message": "ready"}'
-    lines = ["plain", "", ready, *TRACE, "F0000 00:00:1.2 3 x] dead", "10:00 x ERROR absl y"]
-    found = [json.loads(line) for line in wrapped(lines, LABELS)]
-    assert [(x["severity"], x["message"]) for x in found] == [
-        ("INFO", "plain"),
-        ("INFO", "ready"),
-        ("ERROR", "\n".join(TRACE)),
-        ("CRITICAL", "F0000 00:00:1.2 3 x] dead"),
-        ("ERROR", "10:00 x ERROR absl y"),
-    ]
-    [cut] = wrapped(TRACE[:2], LABELS)
-    assert json.loads(cut)["message"] == "\n".join(TRACE[:2])
 
 
 def test_a_record_with_an_exception_is_one_object():

@@ -5,9 +5,8 @@ import pytest
 
 from tfps.live_view import status
 from tfps.live_view.status import RunStatus, TaskStatus
-from trainer.console import progress_display
-from trainer.console.progress_display import ProgressDisplay
-from trainer.console.terminal import _AboveTheView
+from trainer.console import terminal
+from trainer.console.terminal import ProgressDisplay, _AboveTheView
 
 
 class Terminal(io.StringIO):
@@ -32,7 +31,7 @@ def at(records, epoch=1):
 
 @pytest.fixture
 def always(monkeypatch):
-    monkeypatch.setattr(progress_display, "_LIVE_SECONDS", 0.0)
+    monkeypatch.setattr(terminal, "_LIVE_SECONDS", 0.0)
 
 
 def test_a_terminal_shows_the_epoch_the_figures_and_the_tasks(always, monkeypatch):

@@ -28,7 +28,7 @@ def python(*arguments, **variables):
 
 def test_a_summary_is_all_that_is_said(tmp_path):
     report.write(str(tmp_path), short_report(epochs=1, steps=3, seconds=1.0))
-    printed = python("-m", "trainer.summary", f"--job_dir={tmp_path}")
+    printed = python("-m", "trainer.report", str(tmp_path))
     assert (printed.returncode, printed.stderr) == (0, "")
     assert [line.split()[0] for line in printed.stdout.splitlines()] == [
         *("job", "trained", "speed", "report")

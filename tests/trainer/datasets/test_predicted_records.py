@@ -11,8 +11,8 @@ from tests.prediction_model import CONFIG, drawn, expected, export, write_record
 from tfps.errors import UserError
 from tfps.experiment import loader
 from tfps.export.loaded_model import ExportedModel
-from trainer.datasets import predicted_records
-from trainer.datasets.predicted_records import PredictedRecords
+from trainer.datasets import batched_prediction
+from trainer.datasets.batched_prediction import PredictedRecords
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def check(found, records):
 
 
 def test_all_records_of_several_files_are_there_in_order(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(predicted_records, "_BATCH_SIZE", 4)
+    monkeypatch.setattr(batched_prediction, "_BATCH_SIZE", 4)
     records = drawn(21)
     for number in range(3):
         write_records(tmp_path / f"{number}.tfrecord", records[7 * number : 7 * number + 7])
@@ -42,7 +42,7 @@ def test_all_records_of_several_files_are_there_in_order(model, tmp_path, monkey
 def test_the_first_records_are_read_and_it_is_said_that_there_are_more(
     model, tmp_path, monkeypatch, most
 ):
-    monkeypatch.setattr(predicted_records, "_BATCH_SIZE", 4)
+    monkeypatch.setattr(batched_prediction, "_BATCH_SIZE", 4)
     records = drawn(21)
     write_records(tmp_path / "a.tfrecord", records)
     found = PredictedRecords.read(model, str(tmp_path / "a.tfrecord"), most=most)
@@ -70,7 +70,7 @@ def test_rows_of_text_are_read_as_a_config_says_and_records_without_it(model, tm
 
 def test_lists_of_any_length_are_joined(tmp_path, monkeypatch):
     """A feature of shape `(None,)`, whose reads come in several parts."""
-    monkeypatch.setattr(predicted_records, "_BATCH_SIZE", 4)
+    monkeypatch.setattr(batched_prediction, "_BATCH_SIZE", 4)
     bags = [list(range(k % 4)) for k in range(10)]
     feature, label = tfps.Feature("bag", "int64", (None,)), tfps.Feature("size", "int64")
     columns = np.empty(10, object)

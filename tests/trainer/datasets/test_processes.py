@@ -3,7 +3,7 @@ import os
 import pytest
 
 from tfps.errors import RunError
-from trainer.datasets.processes import Processes, worthwhile
+from trainer.datasets.shard_scan import Processes, worthwhile
 
 
 def test_results_come_in_order_from_several_processes() -> None:

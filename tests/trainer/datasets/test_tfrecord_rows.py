@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from trainer.datasets.tfrecord_rows import TfrecordRows
+from trainer.datasets.predictions_file import TfrecordRows
 
 
 def test_records_hold_the_columns(tmp_path):

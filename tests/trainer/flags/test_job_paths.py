@@ -1,7 +1,7 @@
 import pytest
 
 from tfps.errors import UserError
-from trainer.flags.job_paths import JobPaths
+from trainer.flags.task_flags import JobPaths
 
 OUTPUT = {
     "AIP_CHECKPOINT_DIR": "gs://b/run/checkpoints/",

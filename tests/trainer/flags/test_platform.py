@@ -4,7 +4,7 @@ import pytest
 
 from tfps.cluster.spec import Cluster
 from tfps.cluster.tf_config import decode
-from trainer.flags.platform import Platform
+from trainer.flags.task_flags import Platform
 
 CLUSTER = {"chief": ["c:1"], "worker": ["w:1", "w:2"], "ps": ["p:1"]}
 WORKER = {"type": "worker", "index": 1}

@@ -2,8 +2,8 @@
 
 from tests.job_dir.reports import full_report
 from tfps.job_dir import report as report_file
-from tfps.job_dir.report_fields import SaveCounts, StalenessCounts, WorkerShare
-from tfps.job_dir.task_usage import TaskUsage
+from tfps.job_dir.report import SaveCounts, StalenessCounts, WorkerShare
+from tfps.job_dir.task_files import TaskUsage
 from tfps.monitoring.events import (
     CheckpointSaved,
     Evaluated,
@@ -16,7 +16,7 @@ from tfps.monitoring.events import (
     TasksMeasured,
     TrainingBegan,
 )
-from tfps.monitoring.history import RunHistory
+from tfps.monitoring.recorder import RunHistory
 
 BEGAN = 1_700_000_000.0
 

@@ -7,9 +7,8 @@ import pytest
 
 from tests.loaded import client
 from tests.trainer.page.jobs import evaluated, events, sampled, write
-from trainer.page.charts import charts_of
 from trainer.page.job_record import JobRecord
-from trainer.page.page import page
+from trainer.page.page import charts_of, page
 from trainer.page.tables import tables_of
 
 HOSTILE = "<script>alert(1)</script>"

@@ -2,7 +2,7 @@
 
 from tests.trainer.page.jobs import BEGAN, events, write
 from tfps.monitoring.events import RunEnded
-from trainer.page.run_page import FILE, RunPage
+from trainer.page.page import FILE, RunPage
 
 
 def test_the_page_is_there_when_the_run_has_ended(tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainer.page.scale import BYTES, NUMBER, SECONDS, SHARE, Scale, show
+from trainer.page.chart import BYTES, NUMBER, SECONDS, SHARE, Scale, show
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tests.training_fixtures import Trainer
 from tfps.data import examples
 from tfps.data.feature import Feature
 from tfps.export.loaded_model import ExportedModel
-from tfps.export.warm_up import write_warm_up
+from tfps.export.versions import write_warm_up
 from tfps.layers.embedding import Embedding
 from tfps.model.inputs import signature_specs, unpack_signature_inputs
 

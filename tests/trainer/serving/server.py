@@ -1,4 +1,4 @@
-"""A real `trainer.serve`, and clients that ask it."""
+"""A real `trainer.serve`, its application alone, and clients that ask them."""
 
 import contextlib
 import http.client
@@ -12,13 +12,56 @@ import threading
 import urllib.error
 import urllib.request
 
+from starlette.testclient import TestClient
+
 from tests.loaded import client
 from tests.project import ROOT
+from trainer.serving.app import ModelApp
+from trainer.serving.model_versions import ModelVersions
 
 LIMIT = 120  # seconds to start or to end, on a machine that does much else
 
 
-class Server:
+class Client:
+    """Asks whatever `raw` reaches."""
+
+    def ask(self, content, path="/v1/models/default:predict", headers=()):
+        """Status and JSON of a POST; bytes are sent as they are, anything else as JSON."""
+        body = content if isinstance(content, bytes) else json.dumps(content).encode()
+        return self.send("POST", path, body, dict(headers))
+
+    def get(self, path):
+        """Status and JSON of a GET."""
+        return self.send("GET", path)
+
+    def send(self, method, path, body=None, headers=()):
+        """Status and JSON of any request."""
+        status, _, text = self.raw(method, path, body, headers)
+        return status, json.loads(text)
+
+    def raw(self, method, path, body=None, headers=()):
+        """Status, headers and text of any request."""
+        raise NotImplementedError
+
+
+class Asked(Client):
+    """The application of a model, asked in this process."""
+
+    def __init__(
+        self, model, name="default", address="127.0.0.1", max_body=1 << 24, max_batch=1024
+    ):
+        versions = ModelVersions.open(str(model))
+        app = ModelApp(versions, name, address, max_body, max_batch)
+        self.app = app.starlette()
+        self._client = TestClient(self.app, base_url="http://127.0.0.1:8501")
+
+    def raw(self, method, path, body=None, headers=()):
+        answer = self._client.request(method, path, content=body, headers=dict(headers))
+        assert answer.status_code < 500, answer.text
+        return answer.status_code, answer.headers, answer.text
+
+
+class Server(Client):
     """A running server.
 
     Attributes:
@@ -74,20 +117,6 @@ class Server:
         finally:
             self.process.kill()
             self._reader.join(LIMIT)
-
-    def ask(self, content, path="/v1/models/default:predict", headers=()):
-        """Status and JSON of a POST; bytes are sent as they are, anything else as JSON."""
-        body = content if isinstance(content, bytes) else json.dumps(content).encode()
-        return self.send("POST", path, body, dict(headers))
-
-    def get(self, path):
-        """Status and JSON of a GET."""
-        return self.send("GET", path)
-
-    def send(self, method, path, body=None, headers=()):
-        """Status and JSON of any request."""
-        status, _, text = self.raw(method, path, body, headers)
-        return status, json.loads(text)
 
     def raw(self, method, path, body=None, headers=()):
         """Status, headers and text of any request."""

@@ -18,7 +18,7 @@ from tests.trainer.serving import served_models
 from tests.trainer.serving.served_models import Hand, png
 from tests.trainer.serving.server import LIMIT, serving
 from tfps.data.feature import Feature
-from tfps.export.warm_up import read_warm_up
+from tfps.export.versions import read_warm_up
 from tfps.model.inputs import unpack_signature_inputs
 
 QUIET = (

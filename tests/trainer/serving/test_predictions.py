@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tests.trainer.serving import served_models
 from tests.trainer.serving.served_models import TASKS, as_json, drawn, png
-from tests.trainer.serving.server import serving
+from tests.trainer.serving.server import Asked
 from tfps.data import examples
 from tfps.model.inputs import pack_signature_inputs
 
@@ -25,8 +25,7 @@ def served(request, tmp_path_factory):
     job_dir = tmp_path_factory.mktemp(request.param)
     served_models.export_task(request.param, job_dir / "export" / "3")
     model = served_models.load(job_dir / "export")
-    with serving(job_dir) as server:
-        yield server, model, drawn(model.features, RECORDS)
+    return Asked(job_dir), model, drawn(model.features, RECORDS)
 
 
 def rows_of(records):
@@ -122,8 +121,7 @@ def test_metadata_tells_dtypes_and_shapes(served):
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory):
     directory = served_models.export_pictures(tmp_path_factory.mktemp("pictures") / "1")
-    with serving(directory) as server:
-        yield server, served_models.load(directory)
+    return Asked(directory), served_models.load(directory)
 
 
 @pytest.mark.parametrize("form", ["named", "bare", "columns", "bare columns"])
@@ -163,8 +161,8 @@ def test_the_model_s_own_refusal_is_told(pictures):
 def test_not_a_number_is_a_number(tmp_path):
     features = served_models.X
     hand = served_models.Hand(features, lambda values: {"predictions": 2 * values["x"]})
-    with serving(hand.export(tmp_path / "1", features)) as server:
-        body = b'{"instances": [NaN, Infinity, -Infinity, 1e-50, 0.5]}'
-        text = server.raw("POST", "/v1/models/default:predict", body)[2]
-    assert text == '{\n    "predictions": [NaN, Infinity, -Infinity, 0.0, 1.0\n    ]\n}'
+    server = Asked(hand.export(tmp_path / "1", features))
+    body = b'{"instances": [NaN, Infinity, -Infinity, 1e-50, 0.5]}'
+    text = server.raw("POST", "/v1/models/default:predict", body)[2]
+    assert text == '{"predictions": [NaN, Infinity, -Infinity, 0.0, 1.0]}'
     assert len(json.loads(text)["predictions"]) == RECORDS

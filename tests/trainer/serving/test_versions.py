@@ -14,7 +14,7 @@ from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture
 from tests.trainer.serving.served_models import export_number
 from tests.trainer.serving.server import LIMIT, serving
 from tfps.errors import UserError
-from trainer.serving.handler import VERSION_HEADER
+from trainer.serving.app import VERSION_HEADER
 from trainer.serving.model_versions import ModelVersions
 
 NEWEST = 4

@@ -1,65 +1,94 @@
-"""Which rows of one ps are lost: to make room, or because nobody asks for their keys any more."""
+"""Which rows of one ps are lost: to make room, or because their keys do not occur any more."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import tensorflow as tf
 
-from tfps.layers.key_options import LEAST_FREQUENT, NONE, KeyOptions
-from tfps.store.keyed.free_rows import FreeRows
-from tfps.store.keyed.key_counts import Count, KeyCounts
+from tfps.layers.key_options import LEAST_FREQUENT, NONE
 from tfps.store.keyed.key_index import KeyIndex
 from tfps.store.keyed.row_records import (
+    Count,
+    KeyCounts,
     RowRecords,
     hashes_in,
     last_updates_in,
+    next_generation,
     tables_in,
     uses_in,
 )
+from tfps.store.keyed_layout import KeyedLayout, reserved_variable
+from tfps.store.partitioned_variable import gather, scatter
 
 SLICE_ROWS = 1 << 16  # that are looked at in one go
 _SAMPLE = 1 << 16  # rows, by which it is found out which are used least
-_SPARE = 20  # a part in so many of a table's rows is made free at once
+_SPARE = 20  # one of this many rows of a table is made free at once
 _MOST_SLICES = 4  # that are looked at to make room for the keys of one pull
 _NONE = tf.int32.min
 
 
+class FreeRows:
+    """Row numbers that keys have lost, the last ones first, then those that none ever had."""
+
+    def __init__(self, first: int, capacity: int, takes_back: bool):
+        self._first = first
+        self.used = tf.Variable(first, dtype=tf.int64, trainable=False)
+        self._generation = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self._count = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self._free = reserved_variable([capacity if takes_back else 1], tf.int64)
+
+    def take(self, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Assigns that many numbers, `[count]` int64; returns their generation, too."""
+        free, used = self._count.read_value(), self.used.read_value()
+        again = tf.minimum(count, free)
+        kept = free - again
+        places = tf.range(kept, free)
+        old = gather(self._free, places)
+        new = tf.range(used, used + count - again)
+        generation = next_generation(self._generation.read_value())
+        rows = tf.concat([old, new], 0)
+        with tf.control_dependencies([rows, generation]):
+            noted = [
+                self._count.assign(kept, read_value=False),
+                self.used.assign(used + count - again, read_value=False),
+                self._generation.assign(generation, read_value=False),
+            ]
+        with tf.control_dependencies(noted):
+            return tf.identity(rows), tf.identity(generation)
+
+    def give_back(self, rows: tf.Tensor) -> tf.Operation:
+        free = self._count.read_value()
+        count = tf.size(rows, tf.int64)
+        with tf.control_dependencies([free]):
+            written = scatter(self._free, tf.range(free, free + count), rows)
+        with tf.control_dependencies([written]):
+            return self._count.assign(free + count, read_value=False)
+
+    def clear(self) -> tf.Operation:
+        """Takes all numbers back; generations continue, so that no old place is valid."""
+        return tf.group(
+            self.used.assign(self._first, read_value=False), self._count.assign(0, read_value=False)
+        )
+
+
 class Eviction:
-    """Takes rows from keys, a slice of the rows after the other.
+    """Takes rows from keys, one slice of the rows after the other.
 
-    Where a table is full, a sample of 65,536 rows tells how recently, or how often, the twentieth
-    part of its rows that is used least was used, and which slices have most of them; of up to so
-    many rows that is exact. They go as these slices are looked at. Rows lie about as their keys
-    came: those of the same age are in few slices, and in most there may be none that is to go.
-
-    Whoever calls it must be the only one who changes anything. The methods are to be called under
-    the device of the ps.
-
-    Attributes:
-        times: How often rows were taken, scalar int64.
+    Where a table is full, a sample of 65,536 rows shows how recently, or how often, the twentieth
+    part of its rows that is used least was used, and which slices have most of them; up to that
+    many rows it is exact. They go as these slices are looked at. Rows lie about as their keys came:
+    those of the same age are in few slices, and most slices may have none that goes.
     """
 
     def __init__(
         self,
-        options: KeyOptions,
-        quotas: Sequence[int],
+        layout: KeyedLayout,
         index: KeyIndex,
         records: RowRecords,
         free: FreeRows,
         counts: KeyCounts,
         rows: Callable[[tf.Tensor], tf.Tensor],
     ):
-        """Looks at nothing yet.
-
-        Args:
-            options: Those of the group.
-            quotas: How many rows each table may have here.
-            index: Where the keys' rows are.
-            records: What is known of each row.
-            free: Which rows nobody has.
-            counts: What has happened to the keys.
-            rows: Gives rows `[n, dim]` by their numbers.
-        """
-        self._options = options
+        quotas, self._options = layout.quotas, layout.options
         self._first = len(quotas)  # the rows before are those of unknown keys
         self._quotas = tf.constant(quotas, tf.int64)
         self._spare = tf.maximum(self._quotas // _SPARE, 1)
@@ -69,14 +98,7 @@ class Eviction:
         self.times = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     def make_room(self, needed: tf.Tensor) -> tf.Operation:
-        """Takes rows from the keys that are used least, if it must and as far as it may.
-
-        Args:
-            needed: How many rows each table needs, `[tables]` int64.
-
-        Returns:
-            What is done then.
-        """
+        """Takes rows from the keys used least, if it must and as far as it may."""
         if self._options.evict_first == NONE:
             return tf.no_op()
 
@@ -103,15 +125,7 @@ class Eviction:
         return tf.cond(is_short(), look_for_room, lambda: tf.constant(0)).op
 
     def forget(self, first: tf.Tensor, least_update: tf.Tensor) -> tf.Tensor:
-        """Takes rows of a slice from keys that have not occurred for long, or have a small norm.
-
-        Args:
-            first: Number of the slice's first row, scalar int64.
-            least_update: The last update of a row must not have come before it, scalar int64.
-
-        Returns:
-            Number of the first row that it did not look at, scalar int64.
-        """
+        """Takes rows of a slice from keys of old updates or small norms; returns its end."""
         rows, records = self._slice(tf.maximum(first, self._first))
         goes = tf.cast(last_updates_in(records), tf.int64) < least_update
         if self._options.min_norm > 0:
@@ -123,7 +137,7 @@ class Eviction:
             return tf.maximum(first, self._first) + tf.size(rows, tf.int64)
 
     def begin_again(self) -> tf.Operation:
-        """Lets no table have had too few rows, after all keys have lost theirs."""
+        """Clears which tables were short of rows, after all keys have lost theirs."""
         return self._was_short.assign(tf.zeros_like(self._was_short), read_value=False)
 
     def _missing(self, needed: tf.Tensor) -> tf.Tensor:
@@ -131,22 +145,14 @@ class Eviction:
         return self._counts.rows() + needed - self._quotas
 
     def _wanted(self, needed: tf.Tensor) -> tf.Tensor:
-        """How many rows of each table are to go, `[tables]` int64.
-
-        Also of those that once had too few and are nearly full again: else each of many tables
-        would have room made at another time, in every step one or the other.
-        """
+        """How many rows each table should lose, `[tables]` int64."""
+        # Also those that were short once and are nearly full again: else many tables would make
+        # room at different times, one or the other in every step.
         wanted = tf.maximum(self._missing(needed) + self._spare, 0)
         return tf.where(self._was_short.read_value(), wanted, tf.zeros_like(wanted))
 
     def _look(self, first: tf.Tensor, limits: tf.Tensor, needed: tf.Tensor) -> tf.Operation:
-        """Takes rows of a slice from keys, of those used least.
-
-        Args:
-            first: Number of the slice's first row, scalar int64.
-            limits: For each table, the score up to which rows may go, `[tables]` int32.
-            needed: How many rows each table needs, `[tables]` int64.
-        """
+        """Takes rows of a slice from keys whose scores are within their table's limit."""
         wanted = self._wanted(needed)
         rows, records = self._slice(first)
         tables, scores = tables_in(records), self._scores(records)
@@ -160,15 +166,7 @@ class Eviction:
         return self._take(tf.gather(rows, lost), tf.gather(records, lost), Count.EVICTED)
 
     def _sample(self, wanted: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Which rows are used least, and where most of them are.
-
-        Args:
-            wanted: How many rows of each table are to go, `[tables]` int64.
-
-        Returns:
-            For each table, the score up to which rows are used least, `[tables]` int32; and the
-            first rows of slices that have such rows, most of them first, `[n]` int64.
-        """
+        """Each table's highest score that may go, and the first rows of the slices with most."""
         used = self._free.used.read_value()
         stride = tf.maximum(-(-(used - self._first) // _SAMPLE), 1)
         # Others each time, so that no row is passed over for ever.
@@ -192,19 +190,17 @@ class Eviction:
         return stacked, self._first + tf.cast(most, tf.int64) * SLICE_ROWS
 
     def _slice(self, first: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Numbers of the rows of a slice, and what is known of them."""
         end = tf.minimum(first + SLICE_ROWS, self._free.used.read_value())
         rows = tf.range(first, tf.maximum(first, end))
         return rows, self._records.read(rows)
 
     def _scores(self, records: tf.Tensor) -> tf.Tensor:
-        """By what rows are compared, `[n]` int32: those with the least go first."""
+        """What rows are compared by, `[n]` int32: those with the least go first."""
         if self._options.evict_first == LEAST_FREQUENT:
             return uses_in(records)
         return last_updates_in(records)
 
     def _take(self, rows: tf.Tensor, records: tf.Tensor, why: Count) -> tf.Operation:
-        """Takes rows from their keys."""
         by_table = self._counts.by_table(tables_in(records))
         with tf.control_dependencies([rows, records]):
             removed = self._index.remove(hashes_in(records))
@@ -221,11 +217,5 @@ class Eviction:
 
 
 def _is_least(tables: tf.Tensor, scores: tf.Tensor, limits: tf.Tensor) -> tf.Tensor:
-    """Which rows are of those used least of their tables, `[n]` bool.
-
-    Args:
-        tables: Of their keys, `[n]` int32, negative for nobody's.
-        scores: By what they are compared, `[n]` int32.
-        limits: For each table, the score of those, `[tables]` int32.
-    """
+    """Which rows are within the limit of their table, `[n]` bool; negative tables are nobody's."""
     return (tables >= 0) & (scores <= tf.gather(limits, tf.maximum(tables, 0)))

@@ -1,7 +1,8 @@
 """A group of tables without vocabularies on the ps, with their slots."""
 
 import functools
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,85 +11,50 @@ import tensorflow as tf
 from tfps.errors import UserError
 from tfps.layers.key_options import NO_ROW, TRAINED
 from tfps.optimizers.missed_updates import MissedUpdates
-from tfps.store.asked_ids import AskedIds
 from tfps.store.current_rows import not_inlined
+from tfps.store.group_layout import AskedIds
 from tfps.store.keyed.eviction import SLICE_ROWS
-from tfps.store.keyed.hashing import hashes_of_array
-from tfps.store.keyed.key_counts import Count
-from tfps.store.keyed.key_message import AskedKeys, KeyMessage
-from tfps.store.keyed.layout import KeyedLayout
-from tfps.store.keyed.part import KeyedPart, SavedKeys
-from tfps.store.keyed.row_records import rows_of
-from tfps.store.layout import Group
-from tfps.store.learning_rates import LearningRates
+from tfps.store.keyed.part import AskedKeys, KeyedPart, KeyMessage, SavedKeys
+from tfps.store.keyed.row_records import Count, rows_of
+from tfps.store.keyed_layout import KeyedLayout, hashes_of_array
 from tfps.store.messages import PulledRows, ReadRows
 from tfps.store.partitioned_variable import CHUNK_BYTES, TensorSlice
 from tfps.store.row_group import RowGroup
-from tfps.store.wire import EXACT, Wire
 
 
 class KeyedGroup(RowGroup):
     """Tables that have a row for each key that occurs often enough in training.
 
-    A worker asks a ps for hashes of keys, in one message; the ps finds their rows, gives new keys
-    one, and answers with the rows. Where they are stays on the ps: the push finds it there, as it
-    finds ids of other tables. A push knows the rows that keys have lost meanwhile, and leaves those
-    out.
+    A worker sends a ps hashes of keys, in one message; the ps finds their rows, gives new keys one,
+    and answers with the rows. Where they are stays on the ps, and the push finds it there. A push
+    knows the rows that keys have lost meanwhile, and leaves those out.
     """
 
     layout: KeyedLayout
 
-    def __init__(
-        self,
-        group: Group,
-        devices: Sequence[str],
-        seed: int,
-        steps: Callable[[int], tf.Tensor],
-        wire: Wire = EXACT,
-        rates: LearningRates | None = None,
-    ):
-        """Creates every part on its ps, without keys.
-
-        Args:
-            group: The tables.
-            devices: One per ps.
-            seed: The run's seed.
-            steps: Given the index of a ps, the number of updates of it so far, scalar int64.
-            wire: How values travel.
-            rates: The learning rates, None where they are the rule's own.
-        """
-        super().__init__(group, devices, steps, wire, rates)
-        assert isinstance(group.layout, KeyedLayout)
-        self.layout = layout = group.layout
-        self._steps = steps
+    def _create(self, seed: int) -> None:
+        layout, devices = self.layout, self._devices
         self._message = KeyMessage(len(layout.tables), layout.options.counts)
         self._parts: list[KeyedPart] = []
         for part, device in enumerate(devices):
             with tf.device(device):
                 self._parts.append(KeyedPart(layout, part, self._rows, seed))
-        self._pulls = {
-            (part, with_slots, is_training): not_inlined(
-                functools.partial(self._pulled, part, with_slots, is_training)
-            )
-            for part in range(len(devices))
-            for with_slots in (False, True)
-            for is_training in (False, True)
-        }
+        kinds = itertools.product(range(len(devices)), (False, True), (False, True))
+        self._pulls = {kind: not_inlined(functools.partial(self._pulled, *kind)) for kind in kinds}
         self._admit = self._guarded(self._admitted)
         self._find_again = self._guarded(self._found_again)
-        self._note = self._writing(KeyedPart.note)
+        self._note = self._writing(lambda mine, *used: mine.records.use(*used)[-1])
         self._put = self._writing(lambda mine, *saved: mine.put(SavedKeys(*saved)))
         self._begin = self._writing(KeyedPart.begin)
         self._clear = self._writing(KeyedPart.clear)
         self._forget = self._asking(lambda mine, *slice_: mine.eviction.forget(*slice_))
-        self._save = self._asking(KeyedPart.all_saved)
+        self._save = self._asking(lambda mine: mine.saved(*mine.in_order()))
         self._save_since = self._asking(KeyedPart.saved_since)
         self._count_since = self._asking(KeyedPart.counted_since)
         self._order = self._asking(KeyedPart.in_order)
         self._sample = self._asking(KeyedPart.sample)
 
     def find(self, asked: AskedIds) -> PulledRows:
-        """As that of `RowGroup`: a message for each ps, which finds the rows itself."""
         nothing, parts = tf.zeros([0, self.layout.dim]), self.layout.parts
         distinct, inverse = asked.distinct()
         assert distinct.tables is not None
@@ -108,36 +74,27 @@ class KeyedGroup(RowGroup):
     def read_part(
         self, part: int, owned: tf.Tensor, with_slots: bool = False, is_training: bool = True
     ) -> ReadRows:
-        """As that of `RowGroup`; keys that have no row get one if they are to be trained.
-
-        Of a frozen table, whose rows no update changes, they get none; as no push says that they
-        occur, the pull does.
-        """
+        """Reads rows; keys that have no row get one if they are trained."""
+        # Of a frozen table, whose rows no update changes, they get none; as no push reports that
+        # they occur, the pull does.
         pull = self._pulls[part, with_slots, is_training]
         places, rows = pull(tf.identity(owned), self._steps(part))
         return ReadRows(places, self._wire.send(rows))
 
     def caught_up(self, lines: tf.Tensor, missed: MissedUpdates) -> tf.Tensor:
-        """As that of `RowGroup`; those of keys without a row stay as they are."""
         return self._but_unknown(super().caught_up(lines, missed), lines)
 
     def stepped(self, lines: tf.Tensor, gradient: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
-        """As that of `RowGroup`; those of keys without a row stay as they are."""
         return self._but_unknown(super().stepped(lines, gradient, step), lines)
 
     def _but_unknown(self, after: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
-        """What was made of rows, but for those by which their layer knows that there are none."""
+        """Changed rows, without those that stand for keys without a row."""
         if self.layout.options.unknown != TRAINED:
             return after
         return tf.where(tf.equal(before[:, :1], NO_ROW), before, after)
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """What has happened to the keys of each table since the ps began; on the chief.
-
-        Returns:
-            By table, the numbers on all ps together by the names of `Count`, and the `bytes` that
-            its rows take.
-        """
+        """By table, the counts of its keys on all ps since these began, and its rows' `bytes`."""
         total = self._counts_by_part().sum(0)
         names = [each.name.lower() for each in Count]
         row_bytes = self.row.bytes + self.layout.mark_bytes(self.row.bytes)
@@ -148,11 +105,7 @@ class KeyedGroup(RowGroup):
         return found
 
     def forget(self, least_update: int) -> None:
-        """Takes rows from keys that do not occur any more, or have a small norm; on the chief.
-
-        Args:
-            least_update: Number of the update that is long enough ago.
-        """
+        """Takes rows from keys that do not occur any more, or have a small norm; on the chief."""
         if self.rule.changes_nothing:  # they were given these rows, and would get none again
             return
         least = tf.constant(least_update, tf.int64)
@@ -166,18 +119,7 @@ class KeyedGroup(RowGroup):
                 first = max(first, len(self.layout.tables))
 
     def begin_rows(self, table: int, ids: np.ndarray, rows: np.ndarray) -> None:
-        """Gives rows to keys of a table that have none, with what their slots start from.
-
-        On the chief.
-
-        Args:
-            table: Index of the table.
-            ids: The keys, `[n]` int64, each once.
-            rows: Their values, `[n, dim]` float32.
-
-        Raises:
-            UserError: If the table, or a ps, has no room for them.
-        """
+        """Gives rows `[n, dim]` to distinct keys that have none, and their slots; on the chief."""
         mine = self.layout.tables[table]
         counted = self._counts_by_part()[:, Count.ROWS]
         there = int(counted[:, table].sum())
@@ -187,7 +129,7 @@ class KeyedGroup(RowGroup):
         most = int(by_part.max())
         if there + len(ids) > mine.rows or most > self.layout.capacity - len(self.layout.tables):
             raise UserError(
-                f"table {mine.name!r} is to begin with {there + len(ids):,} rows or more, but has "
+                f"table {mine.name!r} would begin with {there + len(ids):,} rows or more, but has "
                 f"room for {mine.rows:,}: give its layer a larger max_rows"
             )
         run = max(1, CHUNK_BYTES // (self.layout.dim * tf.float32.size))
@@ -204,27 +146,18 @@ class KeyedGroup(RowGroup):
                     )
 
     def read_rows(self, table: int, ids: np.ndarray) -> np.ndarray:
-        """Rows of some keys of a table, `[n, dim]` float32, on the chief.
-
-        Args:
-            table: Index of the table.
-            ids: The keys, `[n]` int64.
-        """
         asked = self.layout.ids_in_group([table], [tf.constant(ids, tf.int64)])
         pulled = self.pull(asked, is_training=False)
         return tf.gather(pulled.rows, pulled.inverse).numpy()
 
     def tables_of(self, pulled: PulledRows) -> tf.Tensor:
-        """As that of `RowGroup`."""
         assert pulled.tables is not None
         return pulled.tables
 
     def tables_in_part(self, part: int, numbers: tf.Tensor) -> tf.Tensor:
-        """As that of `RowGroup`; of places."""
-        return self._parts[part].tables_of(numbers)
+        return self._parts[part].records.tables_of(numbers)
 
     def sample_rows(self, table: int, most: int) -> np.ndarray:
-        """As that of `RowGroup`: evenly spread over the hashes of keys that have a row."""
         each = max(1, most // self.layout.parts)
         found = [np.zeros([0, self.layout.dim], np.float32)]
         for part, device in enumerate(self._devices):
@@ -238,36 +171,17 @@ class KeyedGroup(RowGroup):
         return []
 
     def save(self, part: int) -> SavedKeys:
-        """All rows of a part, on its ps; on the chief."""
         with tf.device(self._devices[part]):
             return SavedKeys(*self._save[part]())
 
     def save_since(self, part: int, steps: int) -> tuple[tf.Tensor, SavedKeys]:
-        """The keys of a part, and those rows that changed late, on its ps; on the chief.
-
-        Args:
-            part: Index of the ps.
-            steps: Number of updates before; a row that the last of them changed is given, too.
-
-        Returns:
-            Hashes of all keys, `[n]` int64, ascending, and the rows that were given to a key, or
-            changed, since then.
-        """
+        """Hashes of all keys of a part, ascending, and the rows changed since; on the chief."""
         with tf.device(self._devices[part]):
             hashes, saved = self._save_since[part](tf.constant(steps, tf.int64))
         return hashes, SavedKeys(*saved)
 
     def count_since(self, steps: int) -> np.ndarray:
-        """How many rows the keys of each table have, and how many of them `save_since` gives.
-
-        On the chief.
-
-        Args:
-            steps: Number of updates before.
-
-        Returns:
-            `[2, tables]` int64, over all ps.
-        """
+        """How many rows each table has, and how many `save_since` gives, `[2, tables]`."""
         total = np.zeros([2, len(self.layout.tables)], np.int64)
         for part, device in enumerate(self._devices):
             with tf.device(device):
@@ -275,44 +189,24 @@ class KeyedGroup(RowGroup):
         return total
 
     def in_order(self, part: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """Hashes of a part's keys that have a row, ascending, and their rows; on the chief.
-
-        Returns:
-            `[n]` int64 both, on the part's ps.
-        """
+        """Hashes of a part's keys, ascending, and their rows, `[n]` int64; on the chief."""
         with tf.device(self._devices[part]):
             hashes, rows = self._order[part]()
         return hashes, rows
 
     def read_numbers(self, part: int, rows: tf.Tensor) -> tf.Tensor:
-        """Rows of a part as they are now, `[n, dim]` float32.
-
-        To be called under the device of the part's ps, where they stay.
-
-        Args:
-            part: Index of the ps.
-            rows: Their numbers within the part, `[n]` int64.
-        """
         return self._rows.pull(part, rows)
 
     def put(self, part: int, saved: SavedKeys) -> None:
-        """Gives rows to keys of a part that have none; on the chief.
-
-        Args:
-            part: Index of the ps.
-            saved: On that ps.
-        """
         with tf.device(self._devices[part]):
             self._put[part](*saved)
 
     def clear(self) -> None:
-        """Takes the rows from all keys; on the chief."""
         for part, device in enumerate(self._devices):
             with tf.device(device):
                 self._clear[part]()
 
     def _counts_by_part(self) -> np.ndarray:
-        """What `KeyCounts` has on each ps, `[parts, len(Count), tables]` int64."""
         found = []
         for part, device in zip(self._parts, self._devices, strict=True):
             with tf.device(device):
@@ -322,14 +216,15 @@ class KeyedGroup(RowGroup):
     def _pulled(
         self, part: int, with_slots: bool, is_training: bool, message: tf.Tensor, step: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Places of a message's keys, and the rows there; on the ps."""
         keys = self._message.read(message)
 
         def pull(is_training: bool) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             times, places = self._located(part, keys, step, is_training)
             rows = self._rows.pull(part, rows_of(places), with_slots)
             with tf.control_dependencies([rows]):
-                return places, rows, self._parts[part].is_unchanged(times)
+                # No rows were taken meanwhile.
+                is_whole = tf.equal(self._parts[part].eviction.times.read_value(), times)
+                return places, rows, is_whole
 
         is_frozen = self.rule.changes_nothing
         places, rows, is_whole = pull(is_training and not is_frozen)
@@ -350,7 +245,7 @@ class KeyedGroup(RowGroup):
     def _located(
         self, part: int, keys: AskedKeys, step: tf.Tensor, is_training: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """How often rows had been taken from keys when these were looked for, and their places."""
+        """The evictions before a search, and the places that it found."""
         mine = self._parts[part]
         before = mine.eviction.times.read_value()
         with tf.control_dependencies([before]):
@@ -366,40 +261,24 @@ class KeyedGroup(RowGroup):
 
         return before, tf.cond(tf.size(missing) > 0, look_again, lambda: found)
 
-    def _admitted(
-        self,
-        part: int,
-        hashes: tf.Tensor,
-        tables: tf.Tensor,
-        occurrences: tf.Tensor,
-        step: tf.Tensor,
-    ) -> tuple[tf.Tensor, list[tf.Operation]]:
-        """What the mutex guards of a pull that is to be trained, of keys that it did not find."""
-        places, done = self._parts[part].admit(AskedKeys(hashes, tables, occurrences), step)
+    def _admitted(self, part: int, *asked: tf.Tensor) -> tuple[tf.Tensor, list[tf.Operation]]:
+        """The part of a trained pull that holds the mutex, for keys that it did not find."""
+        *keys, step = asked
+        places, done = self._parts[part].admit(AskedKeys(*keys), step)
         return places, [done]
 
-    def _found_again(
-        self, part: int, hashes: tf.Tensor, tables: tf.Tensor, occurrences: tf.Tensor
-    ) -> tuple[tf.Tensor, list[tf.Operation]]:
-        """What the mutex guards of another pull: so it misses no key that is being moved."""
-        return self._parts[part].find(AskedKeys(hashes, tables, occurrences)), []
+    def _found_again(self, part: int, *keys: tf.Tensor) -> tuple[tf.Tensor, list[tf.Operation]]:
+        """The same of another pull: so it misses no key that is being moved."""
+        return self._parts[part].find(AskedKeys(*keys)), []
 
     def _asking(self, ask: Callable[..., Any]) -> list[tf.types.experimental.PolymorphicFunction]:
-        """For each ps, what its part answers while nobody else changes it.
-
-        Args:
-            ask: Given the part, and what it needs.
-        """
+        """For each ps, a question to its part while nobody else changes it."""
         return self._guarded(lambda part, *needed: (ask(self._parts[part], *needed), []))
 
     def _writing(
         self, write: Callable[..., tf.Operation]
     ) -> list[tf.types.experimental.PolymorphicFunction]:
-        """For each ps, a change of its part that answers nothing but that it is made.
-
-        Args:
-            write: Given the part, and what it needs: what is done then.
-        """
+        """For each ps, a change of its part that returns only that it is made."""
         return self._guarded(
             lambda part, *needed: (tf.constant(True), [write(self._parts[part], *needed)])
         )

@@ -3,8 +3,21 @@
 import uuid
 from collections.abc import Callable
 
+import numpy as np
 import tensorflow as tf
 
+from tfps.layers import id_check
+from tfps.layers.key_options import MOST_OCCURRENCES
+from tfps.store.partitioned_variable import gather
+
+_DEPTH = 4
+_COUNTERS_PER_ROW = 8  # in each of the depth's lines
+_LEAST_BITS, _MOST_BITS = 16, 26
+# Odd numbers, with which a hash is spread again for each line. None is a small multiple of another:
+# keys that meet in one line would meet in the other.
+_FACTORS = (id_check.GOLDEN, *(factor for _, factor in id_check.ROUNDS), 0xD1342543DE82EF95)
+assert len(_FACTORS) == _DEPTH
+assert MOST_OCCURRENCES < 128
 MISSING = -1  # the place of a hash that has none
 # TensorFlow's table needs two keys of its own.
 _EMPTY = -(1 << 63)
@@ -17,25 +30,72 @@ _MOVED_PER_KEY = 8  # so that a table is moved when an eighth as many keys were 
 _MOVING = 2  # a bit of the state
 
 
+class Occurrences:
+    """Four lines of counters of a byte, eight in each for each row that the ps may have.
+
+    A count-min sketch (Cormode and Muthukrishnan, Journal of Algorithms 2005) with conservative
+    updates (Estan and Varghese, SIGCOMM 2002). It never counts too little. When w counters a line
+    have counted w/2 occurrences of keys without a row, all counts are halved, so that rare keys are
+    forgotten and the sketch does not fill up. Until then the count of a key is too great by one or
+    more with a probability of at most (1 - e^-1/2)^4 = 2.4 %, at the very end of such a time.
+    """
+
+    def __init__(self, rows: int):
+        self._bits = min(_MOST_BITS, max(_LEAST_BITS, (_COUNTERS_PER_ROW * rows).bit_length()))
+        self._width = 1 << self._bits
+        self._counters = tf.Variable(tf.zeros([_DEPTH * self._width], tf.int8), trainable=False)
+        self._counted = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+    def add(self, hashes: tf.Tensor, occurrences: tf.Tensor) -> tuple[tf.Tensor, tf.Operation]:
+        """Counts distinct keys; returns how often each has occurred, up to 127, and what writes."""
+        bits = tf.bitcast(hashes, tf.uint64)[:, tf.newaxis]
+        spread = tf.bitwise.right_shift(
+            bits * tf.constant(np.array(_FACTORS, np.uint64)),
+            tf.constant(64 - self._bits, tf.uint64),
+        )
+        lines = tf.range(_DEPTH, dtype=tf.int64) * self._width
+        places = tf.bitcast(spread, tf.int64) + lines
+        counts = gather(self._counters, places)
+        so_far = tf.cast(tf.reduce_min(counts, 1), tf.int32) + occurrences
+        now = tf.minimum(so_far, 127)
+        updates = tf.cast(tf.broadcast_to(now[:, tf.newaxis], tf.shape(places)), tf.int8)
+        with tf.control_dependencies([now]):
+            written = tf.raw_ops.ResourceScatterMax(
+                resource=self._counters.handle, indices=places, updates=updates
+            )
+        total = self._counted + tf.reduce_sum(tf.cast(occurrences, tf.int64))
+        with tf.control_dependencies([written, total]):
+            noted = self._counted.assign(total, read_value=False)
+        with tf.control_dependencies([noted]):
+            halved = tf.cond(total > self._width // 2, self._halve, lambda: tf.constant(False))
+        return now, halved.op
+
+    def clear(self) -> tf.Operation:
+        return tf.group(
+            self._counters.assign(tf.zeros_like(self._counters), read_value=False),
+            self._counted.assign(0, read_value=False),
+        )
+
+    def _halve(self) -> tf.Tensor:
+        halves = tf.bitwise.right_shift(self._counters.read_value(), tf.constant(1, tf.int8))
+        halved = self._counters.assign(halves, read_value=False)
+        begun = self._counted.assign(0, read_value=False)
+        with tf.control_dependencies([halved, begun]):
+            return tf.constant(True)
+
+
 class KeyIndex:
     """A hash table that grows, and forgets what was deleted, in small steps.
 
     TensorFlow's own table copies itself as a whole when it grows: 0.2 µs a key, 20 s for 10^8, in
     which nobody else is served. It also keeps a mark for each deleted key, and a search for a
     missing one passes over all of them. So there are two. When the one is full, of keys or of
-    marks, new keys go into the other, and whenever some are put in, some of the first are moved;
-    meanwhile a search looks into both.
-
-    Whoever changes it must be the only one who does. A search beside a change finds what was there
-    before and is there after it; while keys are moved it may miss some. The methods are to be
-    called under the device of the ps.
-
-    Attributes:
-        size: Number of keys.
+    marks, new keys go into the other, and with each insertion some of the first are moved;
+    meanwhile a search looks into both. A search during a change finds what was there before and is
+    there after it; while keys are moved it may miss some.
     """
 
     def __init__(self) -> None:
-        """Makes it, empty."""
         self._tables = [_new_table(), _new_table()]
         self._state = _counter(0)  # which table new keys go into, and whether some are moved there
         self._buckets = _counter(_LEAST_BUCKETS)  # of that table
@@ -45,7 +105,7 @@ class KeyIndex:
         self.size = _counter(0)
         # The places of the two hashes that no table can hold.
         self._reserved = tf.Variable([MISSING, MISSING], dtype=tf.int64, trainable=False)
-        # Called at once, an operation is told the shapes of its inputs; see `_resize`.
+        # Called at once, an operation knows the shapes of its inputs; see `_resize`.
         tf.function(self._begin_empty, autograph=False).get_concrete_function()()
         # Traced once, though it is called at several places.
         self._search = tf.function(self._found, autograph=False, reduce_retracing=True)
@@ -55,15 +115,7 @@ class KeyIndex:
         return self._search(hashes)
 
     def insert(self, hashes: tf.Tensor, places: tf.Tensor) -> tf.Operation:
-        """Puts in hashes `[n]` that have no place yet, each once.
-
-        Args:
-            hashes: Int64.
-            places: Theirs, `[n]` int64.
-
-        Returns:
-            What is done once they can be found.
-        """
+        """Puts in distinct hashes `[n]` that have no place yet."""
         count = tf.size(hashes, tf.int64)
         used = tf.cast(self.size + self._marks + count, tf.float32)
         is_full = used > _FULL * tf.cast(self._buckets.read_value(), tf.float32)
@@ -78,7 +130,7 @@ class KeyIndex:
         return tf.group(moved)
 
     def remove(self, hashes: tf.Tensor) -> tf.Operation:
-        """Takes out hashes `[n]` that have a place, each once; returns what is done then."""
+        """Takes out distinct hashes `[n]` that have a place."""
         count = tf.size(hashes, tf.int64)
         kept = tf.boolean_mask(hashes, hashes > _DELETED)
         removed = [
@@ -93,7 +145,6 @@ class KeyIndex:
         )
 
     def clear(self) -> tf.Operation:
-        """Takes out everything; returns what is done then."""
         zeros = [self._state, self._marks, self._old_buckets, self._moved, self.size]
         return tf.group(
             *self._empty_tables(),
@@ -140,7 +191,6 @@ class KeyIndex:
         return self._reserved.scatter_nd_update(which, tf.gather(places, mine)).op
 
     def _put(self, hashes: tf.Tensor, places: tf.Tensor) -> tf.Operation:
-        """Puts keys into the table that new ones go into."""
         kept = tf.where(hashes > _DELETED)[:, 0]
         hashes, places = tf.gather(hashes, kept), tf.gather(places, kept)
         first, second = self._tables
@@ -154,15 +204,12 @@ class KeyIndex:
         return tf.cond(self._is_first(), _then_true(if_first), _then_true(if_second)).op
 
     def _is_first(self) -> tf.Tensor:
-        """Whether new keys go into the first table."""
         return tf.equal(self._state.read_value() % _MOVING, 0)
 
     def _begin_to_move(self, count: tf.Tensor) -> tf.Operation:
-        """Lets new keys go into the other table, which has room for them all.
-
-        Also for those that come while the others are moved, be they many beside what is left of a
-        table that was large.
-        """
+        """Lets new keys go into the other table, which has room for them all."""
+        # Also for those that come while the others are moved, even if they are many compared with
+        # what is left of a table that was large.
         first, second = self._tables
         # Not what the table was made with: it has grown if more came at once than it had room for.
         old = tf.cond(
@@ -185,7 +232,7 @@ class KeyIndex:
             )
 
     def _move(self, most: tf.Tensor) -> tf.Operation:
-        """Moves what is in some buckets of the old table, and lets go of it after the last."""
+        """Moves what is in some buckets of the old table, and frees it after the last."""
         first, second = self._tables
         begin = self._moved.read_value()
         end = tf.minimum(begin + most, self._old_buckets.read_value())
@@ -232,7 +279,7 @@ def _insert(table: tf.Tensor, hashes: tf.Tensor, places: tf.Tensor) -> tf.Operat
 
 
 def _resize(table: tf.Tensor, buckets: tf.Tensor) -> tf.Operation:
-    """Empties a table, which then has so many buckets, a multiple of the least number."""
+    """Empties a table and gives it that many buckets, a multiple of the least number."""
     # The table writes into the very memory that it is given, so it must get new memory each time.
     # What `tf.fill` makes of a constant is a constant of the graph: the next call would give it
     # again, with the keys of before, and to both tables the same. What `Empty` gives is new each
@@ -241,7 +288,7 @@ def _resize(table: tf.Tensor, buckets: tf.Tensor) -> tf.Operation:
     memory = [tf.raw_ops.Empty(shape=shape, dtype=tf.int64, init=False) for _ in range(2)]
     memory[0] = tf.minimum(memory[0], tf.constant(_EMPTY, tf.int64))
     # The buckets as the kernel wants them, each key and value a vector of one. When a graph is made
-    # of it, TensorFlow wants scalars: so it is not told the shape.
+    # of it, TensorFlow wants scalars: so the shape is hidden.
     keys, values = (
         tf.raw_ops.PlaceholderWithDefault(input=tf.reshape(each, [-1, 1]), shape=None)
         for each in memory
@@ -250,7 +297,6 @@ def _resize(table: tf.Tensor, buckets: tf.Tensor) -> tf.Operation:
 
 
 def _copy(source: tf.Tensor, target: tf.Tensor, begin: tf.Tensor, end: tf.Tensor) -> tf.Operation:
-    """Puts the keys of some buckets of a table into another."""
     keys, places = (each[begin:end] for each in _memory_of(source))
     kept = tf.where(keys > _DELETED)[:, 0]
     return _insert(target, tf.gather(keys, kept), tf.gather(places, kept))
@@ -262,7 +308,6 @@ def _count_buckets(table: tf.Tensor) -> tf.Tensor:
 
 
 def _memory_of(table: tf.Tensor) -> list[tf.Tensor]:
-    """Keys and places of all buckets of a table."""
     # What is exported is the table's own memory, not a copy.
     exported = tf.raw_ops.LookupTableExportV2(table_handle=table, Tkeys=tf.int64, Tvalues=tf.int64)
     return [tf.reshape(each, [-1]) for each in exported]

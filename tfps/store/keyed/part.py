@@ -1,19 +1,17 @@
-"""One ps's rows of a group without vocabularies: who has which, who gets one, who loses it."""
+"""One ps's rows of a group without vocabularies: which keys have, get and lose one."""
 
+import functools
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from tfps.store.current_rows import CurrentRows
-from tfps.store.keyed.eviction import Eviction
-from tfps.store.keyed.free_rows import FreeRows
-from tfps.store.keyed.initial_rows import InitialRows, unknown_rows
-from tfps.store.keyed.key_counts import Count, KeyCounts
-from tfps.store.keyed.key_index import KeyIndex
-from tfps.store.keyed.key_message import AskedKeys
-from tfps.store.keyed.layout import KeyedLayout
-from tfps.store.keyed.occurrences import Occurrences
+from tfps.store.initializers import InitialRows, unknown_rows
+from tfps.store.keyed.eviction import Eviction, FreeRows
+from tfps.store.keyed.key_index import KeyIndex, Occurrences
 from tfps.store.keyed.row_records import (
+    Count,
+    KeyCounts,
     RowRecords,
     hashes_in,
     last_updates_in,
@@ -21,88 +19,99 @@ from tfps.store.keyed.row_records import (
     tables_in,
     uses_in,
 )
+from tfps.store.keyed_layout import KeyedLayout
 
+_TABLES_PER_WORD = 4  # of 16 bits
 _NEVER = tf.int32.max  # the last update of rows that miss none
 
 
+class AskedKeys(NamedTuple):
+    """Distinct keys whose rows a ps is asked for."""
+
+    hashes: tf.Tensor  # `[u]` int64
+    tables: tf.Tensor  # index of each one's table, `[u]` int32
+    occurrences: tf.Tensor  # how often each is asked for, `[u]` int32
+
+
+class KeyMessage:
+    """Writes keys into one tensor, and reads them again."""
+
+    def __init__(self, tables: int, counts: bool):
+        self._says_tables = tables > 1
+        self._counts = counts
+
+    def write(self, keys: AskedKeys) -> tf.Tensor:
+        pieces = [keys.hashes]
+        if self._says_tables:
+            short = tf.cast(keys.tables, tf.int16)
+            padded = tf.pad(short, [[0, -tf.size(short) % _TABLES_PER_WORD]])
+            words = tf.reshape(padded, [-1, _TABLES_PER_WORD])
+            pieces = [tf.size(keys.hashes, tf.int64)[tf.newaxis], *pieces]
+            pieces.append(tf.bitcast(words, tf.int64))
+        if self._counts:
+            pieces.append(tf.cast(keys.occurrences, tf.int64))
+        return tf.concat(pieces, 0)
+
+    def read(self, message: tf.Tensor) -> AskedKeys:
+        if self._says_tables:
+            count = tf.cast(message[0], tf.int32)
+            message = message[1:]
+        else:
+            count = tf.size(message) // 2 if self._counts else tf.size(message)
+        hashes = message[:count]
+        tables = tf.zeros([count], tf.int32)
+        if self._says_tables:
+            words = -(-count // _TABLES_PER_WORD)
+            short = tf.bitcast(message[count : count + words], tf.int16)
+            tables = tf.cast(tf.reshape(short, [-1])[:count], tf.int32)
+            message = message[words:]
+        occurrences = tf.ones([count], tf.int32)
+        if self._counts:
+            occurrences = tf.cast(message[count:], tf.int32)
+        return AskedKeys(hashes, tables, occurrences)
+
+
 class SavedKeys(NamedTuple):
-    """Rows with all that is known of them, as they are saved and restored.
+    """Rows with their records, as they are saved and restored."""
 
-    Attributes:
-        hashes: Of their keys, `[n]` int64, ascending.
-        records: Index in the group of each one's table, how many updates there had been after its
-            last one, and how many there were of it, `[n, 3]` int32.
-        lines: The rows with their slots as their last updates have left them and as `StoredRow`
-            has them, `[n, lines, width]`.
-    """
-
-    hashes: tf.Tensor
-    records: tf.Tensor
-    lines: tf.Tensor
+    hashes: tf.Tensor  # of their keys, `[n]` int64, ascending
+    records: tf.Tensor  # table, number of updates after the last one, how many, `[n, 3]` int32
+    lines: tf.Tensor  # with slots, as last updated, `[n, lines, width]` of `StoredRow`
 
 
 class KeyedPart:
     """What one ps holds of a group.
 
-    Whoever changes it must be the only one who does: all methods but `find`, `tables_of` and
-    `is_unchanged` are to be called while the part's mutex is held, and all under the device of the
-    ps.
-
-    Attributes:
-        counts: What has happened to the keys of each table.
-        eviction: Takes rows from keys.
+    Only one caller at a time may change it: all methods but `find` are called while the part's
+    mutex is held, and all under the device of the ps.
     """
 
     def __init__(self, layout: KeyedLayout, part: int, rows: CurrentRows, seed: int):
-        """Begins without keys.
-
-        Args:
-            layout: The group's.
-            part: Index of the ps.
-            rows: The rows of the group.
-            seed: The run's.
-        """
         options, first = layout.options, len(layout.tables)
         self._layout, self._part, self._rows = layout, part, rows
         self._initial = InitialRows(layout.tables, seed)
         self._index = KeyIndex()
-        self._records = RowRecords(layout.capacity)
+        self.records = RowRecords(layout.capacity)
         self._free = FreeRows(first, layout.capacity, options.loses_rows)
-        self._occurrences = None
-        if options.counts:
-            self._occurrences = Occurrences(layout.capacity)
+        self._occurrences = Occurrences(layout.capacity) if options.counts else None
         self.counts = KeyCounts(first)
-        self.eviction = Eviction(
-            options,
-            layout.quotas,
-            self._index,
-            self._records,
-            self._free,
-            self.counts,
-            lambda some: rows.pull(part, some),
-        )
+        pull = functools.partial(rows.pull, part)
+        self.eviction = Eviction(layout, self._index, self.records, self._free, self.counts, pull)
         numbers = tf.range(first, dtype=tf.int64)
         unknown = rows.begun(tf.constant(unknown_rows(layout.tables)))
         rows.set(part, numbers, unknown, tf.fill([first], _NEVER))
         none = tf.zeros([first], tf.int64), tf.range(first), tf.zeros([], tf.int64)
-        self._records.begin(numbers, *none, tf.zeros([first, 2], tf.int32))
+        self.records.begin(numbers, *none, tf.zeros([first, 2], tf.int32))
 
     def find(self, keys: AskedKeys) -> tf.Tensor:
-        """Places of keys `[u]` int64, of those without a row that of their table's unknown ones."""
+        """Places of keys `[u]` int64; of keys without a row, that of their table's unknown ones."""
         found = self._index.find(keys.hashes)
         return tf.where(found < 0, tf.cast(keys.tables, tf.int64), found)
 
     def admit(self, keys: AskedKeys, step: tf.Tensor) -> tuple[tf.Tensor, tf.Operation]:
-        """Counts keys that have no row, and gives rows to those that have occurred often enough.
-
-        Args:
-            keys: Distinct ones.
-            step: Number of updates so far, scalar int64.
-
-        Returns:
-            What `find` gives then, and what is done once all is written. A row that was found and
-            has made room for another is given as well: `eviction.times` tells that some did.
-        """
+        """Counts keys that have no row, and gives rows to those that occurred often enough."""
+        # Returns what `find` gives then, and what is done once all is written. A row that was found
+        # and has made room for another is given as well: `eviction.times` shows that some did.
         known = self.find(keys)
         missing = tf.where(known < len(self._layout.tables))[:, 0]
         counted = tf.no_op()
@@ -126,88 +135,39 @@ class KeyedPart:
         return known, tf.group(counted, begun, noted)
 
     def use(self, places: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, tf.Operation]:
-        """Notes that an update changes rows; gradients of keys without one are counted.
-
-        Args:
-            places: As a pull gave them, `[u]`.
-            step: Number of the update, scalar int64.
-
-        Returns:
-            Indices of those that are there still, `[k]` int64, and what writes.
-        """
-        there, dropped, written = self._records.use(places, step)
+        """Records an update of rows by their places; returns the indices of those still there."""
+        there, dropped, written = self.records.use(places, step)
         counted = self.counts.add({Count.DROPPED: self.counts.by_table(dropped)})
         return there, tf.group(written, counted)
-
-    def note(self, places: tf.Tensor, step: tf.Tensor) -> tf.Operation:
-        """Notes that keys occur whose rows no update changes.
-
-        Args:
-            places: As a pull gave them, `[u]`.
-            step: Number of the update that they are no part of, scalar int64.
-        """
-        *_, written = self._records.use(places, step)
-        return written
-
-    def tables_of(self, places: tf.Tensor) -> tf.Tensor:
-        """The tables of keys whose places `[u]` a pull gave, int32; -1 for a row that is lost."""
-        return self._records.tables_of(places)
-
-    def is_unchanged(self, times: tf.Tensor) -> tf.Tensor:
-        """Whether no rows were taken since `eviction.times` was read."""
-        return tf.equal(self.eviction.times.read_value(), times)
 
     def in_order(self) -> tuple[tf.Tensor, tf.Tensor]:
         """All keys that have a row: their hashes, ascending, and their rows, `[n]` int64 both."""
         first = len(self._layout.tables)
-        records = self._records.read(tf.range(first, self._free.used.read_value()))
+        records = self.records.read(tf.range(first, self._free.used.read_value()))
         live = tf.where(tables_in(records) >= 0)[:, 0]
         hashes = tf.gather(hashes_in(records), live)
         order = tf.argsort(hashes)
         return tf.gather(hashes, order), tf.gather(live, order) + first
 
     def sample(self, table: tf.Tensor, most: tf.Tensor) -> tf.Tensor:
-        """Numbers of some rows of a table, evenly spread, `[n]` int64.
-
-        Args:
-            table: Index of the table, scalar int32.
-            most: How many at most, scalar int32.
-        """
+        """Numbers of some rows of a table, evenly spread, `[n]` int64."""
         _, rows = self.in_order()
-        is_its = tf.equal(tables_in(self._records.read(rows)), table)
+        is_its = tf.equal(tables_in(self.records.read(rows)), table)
         mine = tf.boolean_mask(rows, is_its)
         stride = tf.maximum(1, -(-tf.size(mine) // most))
         return mine[::stride]
 
-    def all_saved(self) -> SavedKeys:
-        """All rows that keys have."""
-        return self._saved(*self.in_order())
-
     def saved_since(self, least: tf.Tensor) -> tuple[tf.Tensor, SavedKeys]:
-        """All keys, and the rows that were given to one or changed of late.
-
-        Args:
-            least: How many updates there had been before, scalar int64.
-
-        Returns:
-            Hashes of all keys that have a row, `[n]` int64, ascending; and these rows.
-        """
+        """Hashes of all keys, ascending, and the rows assigned or changed since that update."""
         hashes, rows = self.in_order()
-        last = tf.cast(last_updates_in(self._records.read(rows)), tf.int64)
+        last = tf.cast(last_updates_in(self.records.read(rows)), tf.int64)
         late = tf.where(last >= least)[:, 0]
-        return hashes, self._saved(tf.gather(hashes, late), tf.gather(rows, late))
+        return hashes, self.saved(tf.gather(hashes, late), tf.gather(rows, late))
 
     def counted_since(self, least: tf.Tensor) -> tf.Tensor:
-        """How many rows the keys of each table have, and how many of these `saved_since` gives.
-
-        Args:
-            least: How many updates there had been before, scalar int64.
-
-        Returns:
-            `[2, tables]` int64.
-        """
+        """How many rows each table has, and how many `saved_since` gives, `[2, tables]` int64."""
         first = len(self._layout.tables)
-        records = self._records.read(tf.range(first, self._free.used.read_value()))
+        records = self.records.read(tf.range(first, self._free.used.read_value()))
         records = tf.boolean_mask(records, tables_in(records) >= 0)
         is_late = tf.cast(last_updates_in(records), tf.int64) >= least
         tables = tables_in(records)
@@ -215,12 +175,12 @@ class KeyedPart:
         return tf.stack([self.counts.by_table(tables), self.counts.by_table(late)])
 
     def put(self, saved: SavedKeys) -> tf.Operation:
-        """Gives rows to keys that have none, of which all are to fit."""
+        """Gives rows to keys that have none, for which there must be room."""
         tables, last, uses = tf.unstack(saved.records, 3, 1)
         rows, generation = self._free.take(tf.size(saved.hashes, tf.int64))
         used = tf.stack([last, uses], 1)
         writes = self._rows.set(self._part, rows, saved.lines, last)
-        writes.append(self._records.begin(rows, saved.hashes, tables, generation, used))
+        writes.append(self.records.begin(rows, saved.hashes, tables, generation, used))
         with tf.control_dependencies(writes):
             put = self._index.insert(saved.hashes, place_of(rows, generation))
         return tf.group(put, self.counts.add({Count.ROWS: self.counts.by_table(tables)}))
@@ -228,23 +188,15 @@ class KeyedPart:
     def begin(
         self, hashes: tf.Tensor, table: tf.Tensor, rows: tf.Tensor, steps: tf.Tensor
     ) -> tf.Operation:
-        """Gives keys of a table that have no row one, of which all are to fit.
-
-        Args:
-            hashes: Of the keys, `[n]` int64.
-            table: Index of the table, scalar int32.
-            rows: Their values, `[n, dim]`.
-            steps: Number of updates so far, scalar int64.
-        """
+        """Gives rows with these values to keys of a table that have none; there must be room."""
         last = tf.fill(tf.shape(hashes), tf.cast(steps, tf.int32))
         tables = tf.fill(tf.shape(hashes), table)
         records = tf.stack([tables, last, tf.zeros_like(last)], 1)
         return self.put(SavedKeys(hashes, records, self._rows.begun(rows)))
 
     def clear(self) -> tf.Operation:
-        """Takes the rows from all keys."""
         first = tf.constant(len(self._layout.tables), tf.int64)
-        cleared = [self._records.clear_all(first, self._free.used.read_value())]
+        cleared = [self.records.clear_all(first, self._free.used.read_value())]
         with tf.control_dependencies(cleared):
             cleared += [self._index.clear(), self._free.clear(), self.counts.forget_rows()]
         cleared += [self.eviction.begin_again(), self.eviction.times.assign_add(1).op]
@@ -252,9 +204,8 @@ class KeyedPart:
             cleared.append(self._occurrences.clear())
         return tf.group(*cleared)
 
-    def _saved(self, hashes: tf.Tensor, rows: tf.Tensor) -> SavedKeys:
-        """Rows, by their numbers, with all that is known of them."""
-        records = self._records.read(rows)
+    def saved(self, hashes: tf.Tensor, rows: tf.Tensor) -> SavedKeys:
+        records = self.records.read(rows)
         kept = tf.stack([tables_in(records), last_updates_in(records), uses_in(records)], 1)
         return SavedKeys(hashes, kept, self._rows.stored(self._part, rows))
 
@@ -279,7 +230,7 @@ class KeyedPart:
         lines = self._rows.begun(self._initial.draw(hashes, tables))
         writes = self._rows.set(self._part, rows, lines, last)
         used = tf.stack([last, tf.zeros_like(last)], 1)
-        writes.append(self._records.begin(rows, hashes, tables, generation, used))
+        writes.append(self.records.begin(rows, hashes, tables, generation, used))
         # A pull that finds a key finds its row written.
         with tf.control_dependencies(writes):
             return places, self._index.insert(hashes, places)

@@ -1,10 +1,11 @@
-"""What a ps knows of each row: whose it is, and how it was used."""
+"""What a ps records of each row: whose it is, and how it was used."""
 
-from typing import NamedTuple
+import enum
 
 import tensorflow as tf
 
-from tfps.store.reserved import reserved_variable
+from tfps.store.keyed_layout import reserved_variable
+from tfps.store.partitioned_variable import gather, scatter
 
 _ROW_BITS = 40
 _ROW_MASK = (1 << _ROW_BITS) - 1
@@ -15,33 +16,53 @@ _GONE = -1  # instead of the table of a row that its key has lost
 _CLEARED_ROWS = 1 << 16  # at once, where all rows are taken from their keys
 
 
-class Place(NamedTuple):
-    """Where a key's row is.
+class Count(enum.IntEnum):
+    """Which of a table's numbers."""
 
-    A row that one key has lost is given to another. So a place names the row and its generation,
-    and whoever comes late with a place of the one before finds that it is not there any more.
+    ROWS = 0  # it has now
+    ADMITTED = 1  # rows that keys were given
+    EVICTED = 2  # rows that made room for others
+    FORGOTTEN = 3  # rows of keys that did not occur any more, or whose norm was small
+    REFUSED = 4  # times that a key had occurred often enough, but there was no room
+    DROPPED = 5  # gradients of keys that had no row, or had lost it when they came
 
-    Attributes:
-        rows: Numbers within the part, `[n]` int64.
-        generations: `[n]` int64, 0 for rows of unknown keys.
-    """
 
-    rows: tf.Tensor
-    generations: tf.Tensor
+class KeyCounts:
+    """Counts by table."""
+
+    def __init__(self, tables: int):
+        self._tables = tables
+        self._variable = tf.Variable(tf.zeros([len(Count), tables], tf.int64), trainable=False)
+
+    def read(self) -> tf.Tensor:
+        return self._variable.read_value()
+
+    def rows(self) -> tf.Tensor:
+        return self._variable.read_value()[Count.ROWS]
+
+    def by_table(self, tables: tf.Tensor) -> tf.Tensor:
+        """How many of some keys each table has, `[tables]` int64."""
+        ones = tf.ones_like(tables, tf.int64)
+        return tf.math.unsorted_segment_sum(ones, tables, self._tables)
+
+    def add(self, added: dict[Count, tf.Tensor]) -> tf.Operation:
+        """Adds `[tables]` to each of some numbers."""
+        nothing = tf.zeros([self._tables], tf.int64)
+        both = tf.stack([added.get(each, nothing) for each in Count])
+        return self._variable.assign_add(both, read_value=False)
+
+    def forget_rows(self) -> tf.Operation:
+        return self._variable[Count.ROWS].assign(tf.zeros([self._tables], tf.int64)).op
 
 
 def place_of(rows: tf.Tensor, generation: tf.Tensor) -> tf.Tensor:
-    """Places as one int64 each.
-
-    Args:
-        rows: `[n]` int64.
-        generation: Int64 of a shape that can be broadcast to that of the rows.
-    """
+    """Places as one int64 each, which name a row and its generation."""
+    # A row that one key has lost is assigned to another: a late push with an old place finds
+    # another generation there.
     return rows + tf.bitwise.left_shift(generation, tf.constant(_ROW_BITS, tf.int64))
 
 
 def rows_of(places: tf.Tensor) -> tf.Tensor:
-    """The rows of places, `[n]` int64."""
     return tf.bitwise.bitwise_and(places, tf.constant(_ROW_MASK, tf.int64))
 
 
@@ -51,17 +72,9 @@ def next_generation(generation: tf.Tensor) -> tf.Tensor:
 
 
 class RowRecords:
-    """Six numbers beside each row of one ps, which lie together: looking at all is one access.
-
-    The methods are to be called under the device of the ps.
-    """
+    """Six numbers for each row of one ps, which lie together: looking at all is one access."""
 
     def __init__(self, capacity: int):
-        """Has room for some rows.
-
-        Args:
-            capacity: How many.
-        """
         self._variable = reserved_variable([capacity, WIDTH], tf.int32)
 
     def begin(
@@ -72,31 +85,16 @@ class RowRecords:
         generation: tf.Tensor,
         used: tf.Tensor,
     ) -> tf.Operation:
-        """Gives rows to keys.
-
-        Args:
-            rows: Numbers within the part, `[n]` int64.
-            hashes: Of the keys, `[n]` int64.
-            tables: Of the keys, `[n]` int32.
-            generation: Scalar int64.
-            used: Number of the last update of each, and how many there were, `[n, 2]` int32.
-        """
+        """Gives rows to keys; `used` are last updates and their numbers so far, `[n, 2]` int32."""
         generations = tf.fill(tf.shape(tables), tf.cast(generation, tf.int32))
         whose = tf.stack([tables, generations], 1)
         return self._write(rows, tf.concat([tf.bitcast(hashes, tf.int32), whose, used], 1))
 
     def use(self, places: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Operation]:
-        """Notes that an update changes rows.
-
-        Args:
-            places: As a pull gave them, `[n]` int64.
-            step: Number of the update, scalar int64.
-
-        Returns:
-            The indices of those whose keys have them still, `[k]` int64; the tables of the others,
-            `[n - k]` int32; and what writes. Of a row that a key has lost it is the table of the
-            key that has it now, or had it last.
-        """
+        """Records an update of the rows at places `[n]` that a pull gave."""
+        # Returns the indices of those whose keys have them still, `[k]` int64; the tables of the
+        # others, `[n - k]` int32, which are those of the keys that have the rows now or had them
+        # last; and what writes.
         found, is_same = self._at(places)
         is_there = is_same & (_generations(places) > 0)
         there = tf.where(is_there)[:, 0]
@@ -113,15 +111,15 @@ class RowRecords:
         return tf.where(is_same, tables_in(found), _GONE)
 
     def clear(self, rows: tf.Tensor, records: tf.Tensor) -> tf.Operation:
-        """Takes rows `[n]` from their keys; what is known of them is their `records`."""
-        # A negative number for nobody's rows still tells whose they were.
+        """Takes rows `[n]` with these records from their keys."""
+        # A negative number for nobody's rows still shows whose they were.
         tables = tf.bitwise.invert(_last_tables(records))
         nothing = tf.zeros_like(tables)
         columns = [nothing, nothing, tables, nothing, nothing, nothing]
         return self._write(rows, tf.stack(columns, 1))
 
     def clear_all(self, first: tf.Tensor, end: tf.Tensor) -> tf.Operation:
-        """Takes a run of rows from their keys, from a first one up to an end, scalar int64."""
+        """Takes all rows from a first one up to an end, scalar int64, from their keys."""
 
         def clear(begin: tf.Tensor) -> list[tf.Tensor]:
             rows = tf.range(begin, tf.minimum(begin + _CLEARED_ROWS, end))
@@ -133,9 +131,7 @@ class RowRecords:
 
     def read(self, rows: tf.Tensor) -> tf.Tensor:
         """The numbers of rows, `[n, 6]` int32."""
-        return tf.raw_ops.ResourceGather(
-            resource=self._variable.handle, indices=rows, dtype=tf.int32
-        )
+        return gather(self._variable, rows)
 
     def _at(self, places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Records of the rows of places, `[n, 6]`, and which are of the places' generation."""
@@ -143,33 +139,31 @@ class RowRecords:
         return found, tf.equal(found[:, _GENERATION], tf.cast(_generations(places), tf.int32))
 
     def _write(self, rows: tf.Tensor, records: tf.Tensor) -> tf.Operation:
-        return tf.raw_ops.ResourceScatterUpdate(
-            resource=self._variable.handle, indices=rows, updates=records
-        )
+        return scatter(self._variable, rows, records)
 
 
 def hashes_in(records: tf.Tensor) -> tf.Tensor:
-    """Of records `[n, 6]`, the hashes of the rows' keys, `[n]` int64."""
+    """The hashes of keys, `[n]` int64, in records `[n, 6]`."""
     return tf.bitcast(records[:, _HASH], tf.int64)
 
 
 def tables_in(records: tf.Tensor) -> tf.Tensor:
-    """Of records `[n, 6]`, the tables of the rows' keys, `[n]` int32; negative for nobody's."""
+    """The tables of keys, `[n]` int32, in records; negative for nobody's."""
     return records[:, _TABLE]
 
 
 def last_updates_in(records: tf.Tensor) -> tf.Tensor:
-    """Of records `[n, 6]`, how many updates there were after each row's last one, `[n]` int32."""
+    """How many updates there were after each row's last one, `[n]` int32, in records."""
     return records[:, _LAST]
 
 
 def uses_in(records: tf.Tensor) -> tf.Tensor:
-    """Of records `[n, 6]`, how many updates changed each row, `[n]` int32."""
+    """How many updates changed each row, `[n]` int32, in records."""
     return records[:, _USES]
 
 
 def _last_tables(records: tf.Tensor) -> tf.Tensor:
-    """Of records `[n, 6]`, the tables of the keys that have the rows or had them last, `[n]`."""
+    """The tables of the keys that have the rows or had them last, `[n]`, in records."""
     tables = tables_in(records)
     return tf.maximum(tables, tf.bitwise.invert(tables))
 

@@ -60,6 +60,7 @@ class Controller:
         name = f"{found['metadata']['name']}-{digest}"
         owner = {"kind": "Deployment", "uid": found["metadata"]["uid"]}
         self._cluster.objects[f"{_SETS.format(self._cluster.namespace)}/{name}"] = {
+            "apiVersion": "apps/v1",
             "kind": "ReplicaSet",
             "metadata": {
                 "name": name,

@@ -6,11 +6,13 @@ import dataclasses
 import pytest
 
 from cloud.deployment.deployment import Deployment
-from cloud.follower import Patience
-from cloud.kubernetes.serving.exposure import Callers
+from cloud.kubernetes.kubectl import Kubectl
+from cloud.kubernetes.pod import Volume
+from cloud.kubernetes.serving.manifests import callers as callers_of
 from cloud.kubernetes.serving.target import ServingOnKubernetes
-from cloud.kubernetes.volume import Volume
-from tests.cloud.deployment.test_checks import GIB, MODEL, RAGGED_MODEL
+from cloud.remote_target import Patience
+from tests.cloud.deployment.exports import RAGGED
+from tests.cloud.deployment.test_checks import GIB, MODEL
 from tests.cloud.kubernetes import schemas
 from tests.cloud.tfserving import protos
 from tfps.errors import UserError
@@ -25,8 +27,8 @@ CASES = {
 }
 
 
-def target(volumes=(), callers=Callers(), namespace="lab"):  # noqa: B008 - frozen
-    return ServingOnKubernetes(namespace, "", volumes, callers, False, Patience(1.0))
+def target(volumes=(), callers=callers_of([], []), namespace="lab"):  # noqa: B008 - not changed
+    return ServingOnKubernetes(Kubectl(namespace), volumes, callers, False, Patience(1.0))
 
 
 def render(changes=None, model=MODEL, **options):
@@ -148,7 +150,7 @@ def test_a_server_has_no_rights():
     ],
 )
 def test_who_may_ask(callers, peers):
-    policy = render(callers=Callers.parse(*callers))["NetworkPolicy"]
+    policy = render(callers=callers_of(*callers))["NetworkPolicy"]
     schemas.check(policy)
     ports = [{"protocol": "TCP", "port": port} for port in (8500, 8501)]
     assert policy["spec"]["ingress"] == [{"from": peers, "ports": ports}]
@@ -163,7 +165,7 @@ def test_who_may_ask(callers, peers):
 def test_labels_that_kubernetes_would_refuse(flag, text):
     given = ((text,), ()) if flag == "--allow_from" else ((), (text,))
     with pytest.raises(UserError, match=flag):
-        Callers.parse(*given)
+        callers_of(*given)
 
 
 def test_memory_is_what_the_model_needs_unless_it_is_given():
@@ -217,5 +219,5 @@ def test_what_is_refused(changes, model, message):
 
 
 def test_models_of_every_kind_can_be_served():
-    for manifest in render(model=RAGGED_MODEL).values():
+    for manifest in render(model=dataclasses.replace(MODEL, features=RAGGED)).values():
         schemas.check(manifest)

@@ -1,4 +1,4 @@
-"""Deploys through the real Kubernetes client to a server that checks what it gets."""
+"""Deploys through the real kubectl to a server that checks what it gets."""
 
 import copy
 
@@ -6,8 +6,9 @@ import pytest
 import yaml
 
 from cloud import deploy
+from cloud.kubernetes.serving.target import reasons
 from tests.cloud.deployment import exports
-from tests.cloud.kubernetes.fake_cluster import FakeCluster
+from tests.cloud.kubernetes.fake_cluster import FakeCluster, status
 from tests.cloud.kubernetes.serving.controller import Controller
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
 
@@ -17,10 +18,9 @@ KINDS = ["NetworkPolicy", "ConfigMap", "Deployment", "Service", "PodDisruptionBu
 
 @pytest.fixture(name="cluster")
 def cluster_fixture(tmp_path, monkeypatch):
+    monkeypatch.setattr("cloud.kubernetes.kubectl._WAITS", (0.0,) * 8)
     with FakeCluster() as cluster:
-        cluster.write_kubeconfig(tmp_path / "kubeconfig")
-        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
-        monkeypatch.setattr("cloud.kubernetes.objects._PAUSE_SECONDS", 0.01)
+        cluster.install(tmp_path, monkeypatch)
         yield cluster
 
 
@@ -70,10 +70,11 @@ def test_a_model_is_put_behind_an_address_and_taken_away(cluster, controller, jo
         "census: 2 replicas with 1 CPU, 768 MiB of memory each; they are billed as their nodes "
         "are, until `python -m cloud.deploy undeploy census --target=kubernetes`"
     )
+    waiting = 'census: Waiting for deployment "census-serving" rollout to finish: '
     assert lines[1:4] == [
-        "census: asked for",
-        "census: 1 of 2 servers answer",
-        "census: 2 of 2 servers answer",
+        "census: Waiting for deployment spec update to be observed...",
+        f"{waiting}1 out of 2 new replicas have been updated...",
+        'census: deployment "census-serving" successfully rolled out',
     ]
     address = "http://census-serving.research.svc:8501/v1/models/census"
     assert lines[4] == f"census: serves {job_dir}/export/3 at {address}"
@@ -84,8 +85,8 @@ def test_a_model_is_put_behind_an_address_and_taken_away(cluster, controller, jo
         capfd.readouterr().out
     )
     assert run("describe census") == 0
-    told = [each["kind"] for each in yaml.safe_load_all(capfd.readouterr().out)]
-    assert sorted(told) == sorted(KINDS)
+    shown = [each["kind"] for each in yaml.safe_load_all(capfd.readouterr().out)]
+    assert sorted(shown) == sorted(KINDS)
 
     assert run("undeploy census") == 0
     assert cluster.objects == {}
@@ -94,19 +95,21 @@ def test_a_model_is_put_behind_an_address_and_taken_away(cluster, controller, jo
         "census: all of it is deleted; the model's files are left alone",
     ]
     assert run("undeploy census") == 2
-    assert "there is no deployment census in namespace research" in capfd.readouterr().err
+    assert "there is no deployment census in the context's namespace" in capfd.readouterr().err
 
 
-def test_the_policy_goes_last_and_comes_first(cluster, controller, job_dir):
+def test_the_policy_goes_last_and_comes_first(cluster, controller, job_dir, capfd):
     assert send(job_dir) == 0
     assert run("undeploy census") == 0
     writes = [each for each in cluster.requests if each.startswith(("PATCH", "DELETE"))]
     kinds_of = [each.split("/")[-2] for each in writes]
     assert kinds_of[0] == "networkpolicies"
     assert kinds_of[-2:] == ["networkpolicies", "configmaps"]
-    pods = "GET /api/v1/namespaces/research/pods"
-    assert cluster.requests.index(writes[-2]) > len(cluster.requests) - 4
-    assert pods in cluster.requests
+    assert send(job_dir) == 0
+    cluster.on_pods = lambda: None  # they do not end
+    assert run("undeploy census", "--wait_seconds=0.1") == 3
+    assert "census: 1 servers are left after 0.1 s (--wait_seconds)" in capfd.readouterr().err
+    assert cluster.kinds() == ["NetworkPolicy", "ConfigMap"]
 
 
 def test_another_version_comes_before_the_old_one_goes(cluster, controller, job_dir, capfd):
@@ -114,10 +117,11 @@ def test_another_version_comes_before_the_old_one_goes(cluster, controller, job_
     capfd.readouterr()
     assert send(job_dir, "--min_replicas=2") == 0
     assert served(cluster) == 3
+    waiting = 'census: Waiting for deployment "census-serving" rollout to finish: '
     assert capfd.readouterr().out.splitlines()[1:4] == [
-        "census: asked for",
-        "census: 1 of 2 servers answer, 1 old to go",
-        "census: 2 of 2 servers answer",
+        "census: Waiting for deployment spec update to be observed...",
+        f"{waiting}1 out of 2 new replicas have been updated...",
+        'census: deployment "census-serving" successfully rolled out',
     ]
     # The version before can come back, so what names it stays.
     assert len([kind for kind in cluster.kinds() if kind == "ConfigMap"]) == 2
@@ -189,10 +193,11 @@ def test_servers_that_cannot_load_a_model_take_nothing_away(
     controller.gives_up = gives_up
     assert send(job_dir, f"--wait_seconds={30 if gives_up else 0.3}") == 3
     out, error = capfd.readouterr()
-    assert "census: 0 of 1 servers answer, 1 old to go" in out
-    assert out.count("census: the server ended with exit code 255: Error") == 1
-    assert out.count("census: CrashLoopBackOff: back-off 10s restarting") == 1
-    why = "ReplicaSet has timed out progressing." if gives_up else "after 0.3 s (--wait_seconds)"
+    if gives_up:
+        assert "rollout to finish: 1 old replicas are pending termination..." in out
+        assert out.count("census: the server ended with exit code 255: Error") == 1
+        assert out.count("census: CrashLoopBackOff: back-off 10s restarting") == 1
+    why = "exceeded its progress deadline" if gives_up else "after 0.3 s (--wait_seconds)"
     assert why in error
     assert "the old servers still answer; look at the new ones with `kubectl logs" in error
     assert only(cluster, "Deployment")["status"]["availableReplicas"] == 1
@@ -223,16 +228,16 @@ def test_another_programs_autoscaler_is_left_alone(cluster, controller, job_dir)
     assert only(cluster, "HorizontalPodAutoscaler") is found
 
 
-def test_who_has_enough_of_waiting_is_told_that_it_goes_on(
+def test_an_interrupted_wait_leaves_the_rollout_going(
     cluster, controller, job_dir, capfd, monkeypatch
 ):
-    def interrupt(seconds):
+    def interrupt(pods):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cloud.kubernetes.serving.servers.time.sleep", interrupt)
+    monkeypatch.setattr("cloud.kubernetes.serving.target.reasons", interrupt)
     assert send(job_dir) == 130
     said = capfd.readouterr().out
-    assert "census: what was asked for goes on; deploy again, or go back with" in said
+    assert "census: the rollout goes on; deploy again, or go back with" in said
     assert kinds(cluster) == KINDS
 
 
@@ -243,39 +248,41 @@ def test_what_no_revision_needs_is_deleted(cluster, controller, job_dir):
     del cluster.objects[sets[0]]  # as Kubernetes does with the oldest of many
     assert send(job_dir, "--version=3", "--min_replicas=2") == 0
     configs = [each for each in cluster.objects.values() if each["kind"] == "ConfigMap"]
-    told = sorted(each["metadata"]["annotations"]["tfps/model"] for each in configs)
-    assert told == [f"{job_dir}/export/{version}" for version in (2, 3)]
+    kept = sorted(each["metadata"]["annotations"]["tfps/model"] for each in configs)
+    assert kept == [f"{job_dir}/export/{version}" for version in (2, 3)]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_somebody_else_made_is_left_alone(cluster, controller, job_dir, capfd, kind):
+def test_what_somebody_else_made_is_left_alone(cluster, controller, job_dir, capfd):
     assert send(job_dir) == 0
-    found = only(cluster, kind)
-    found["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "tfps"}  # such as a job's
-    before = copy.deepcopy(found)
-    assert send(job_dir, "--min_replicas=2") == 2
-    error = capfd.readouterr().err
-    assert f"there is a {kind} {found['metadata']['name']} in namespace research already" in error
-    assert found == before
-    if kind == "Deployment":
-        assert run("rollback census") == 2
+    for kind in KINDS:
+        found = only(cluster, kind)
+        own = found["metadata"]["labels"]
+        found["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "tfps"}  # such as a job's
+        before = copy.deepcopy(found)
+        assert send(job_dir, "--min_replicas=2") == 2
+        name = found["metadata"]["name"]
+        error = capfd.readouterr().err
+        assert f"there is a {kind} {name} in namespace research already" in error
+        assert found == before
+        if kind == "Deployment":
+            assert run("rollback census") == 2
+        found["metadata"]["labels"] = own
 
 
-@pytest.mark.parametrize("status", [409, 503])
-@pytest.mark.parametrize("is_carried_out", [False, True], ids=["refused", "lost"])
-def test_requests_that_fail_are_made_again(cluster, controller, job_dir, status, is_carried_out):
+@pytest.mark.parametrize(("code", "is_carried_out"), [(409, False), (503, True)])
+def test_commands_that_fail_are_repeated(cluster, controller, job_dir, code, is_carried_out):
     answer, failed = cluster.answer, set()
 
     def failing(method, path, body):
         """Every request that changes something fails once."""
         if method not in ("PATCH", "DELETE") or path in failed:
             return answer(method, path, body)
-        if status == 409 and method == "DELETE":
+        if code == 409 and method == "DELETE":
             return answer(method, path, body)
         failed.add(path)
         if is_carried_out:
             answer(method, path, body)
-        return status, {"message": "busy"}
+        return code, status(code, "the object has been modified")
 
     cluster.answer = failing
     assert send(job_dir, "--max_replicas=2") == 0
@@ -289,36 +296,33 @@ def test_requests_that_fail_are_made_again(cluster, controller, job_dir, status,
 
 
 def test_a_cluster_that_stays_away_is_named(cluster, controller, job_dir, capfd, monkeypatch):
-    monkeypatch.setattr("cloud.kubernetes.cluster._WAITS", (0.0,))
-    cluster.faults = [(False, 503)] * 2
+    cluster.answer = lambda *request: (503, status(503, "out of order"))
     assert send(job_dir) == 3
-    assert "does not serve: it answered 503: out of order" in capfd.readouterr().err
+    assert "(ServiceUnavailable): out of order; look at the cluster" in capfd.readouterr().err
     assert cluster.objects == {}
 
 
-def test_who_has_no_right_is_told_to_what(cluster, controller, job_dir, capfd):
+def test_a_missing_right_is_named(cluster, controller, job_dir, capfd):
     answer = cluster.answer
     cluster.answer = lambda method, path, body: (
-        (403, {"message": "you cannot patch deployments"})
+        (403, status(403, "you cannot patch deployments"))
         if method == "PATCH" and "/deployments/" in path
         else answer(method, path, body)
     )
     assert send(job_dir) == 2
     error = capfd.readouterr().err
-    assert error == (
-        "error: cannot apply the Deployment census-serving: 403: you cannot patch deployments\n"
-    )
+    assert "Error from server (Forbidden): you cannot patch deployments\n" in error
 
 
 def test_an_object_that_others_keep_changing_ends_the_tries(cluster, controller, job_dir, capfd):
     answer = cluster.answer
     cluster.answer = lambda method, path, body: (
-        (409, {"message": "the object has been modified"})
+        (409, status(409, "the object has been modified"))
         if method == "PATCH" and "/services/" in path
         else answer(method, path, body)
     )
-    assert send(job_dir) == 2
-    assert "cannot apply the Service census-serving: 409" in capfd.readouterr().err
+    assert send(job_dir) == 3
+    assert "the object has been modified" in capfd.readouterr().err
     assert sum("PATCH" in each and "/services/" in each for each in cluster.requests) == 0
 
 
@@ -326,3 +330,27 @@ def test_without_apply_nothing_is_sent(cluster, job_dir, capfd):
     assert run("deploy", f"--model={job_dir}", f"--volume=jobs:{job_dir}") == 0
     assert capfd.readouterr().out.startswith("apiVersion: networking.k8s.io/v1\n")
     assert cluster.requests == []
+
+
+def test_reasons_of_pods_are_said_once_and_shortly():
+    unplaced = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/3 nodes are available:\n 3 Insufficient memory.",
+    }
+    image = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off " + "x" * 400}}
+    begins = {"waiting": {"reason": "ContainerCreating"}}
+    killed = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
+    pods = [
+        {"status": {"conditions": [unplaced]}},
+        {"status": {"conditions": [unplaced]}},
+        {"status": {"containerStatuses": [{"state": image}]}},
+        {"status": {"containerStatuses": [{"state": begins, "lastState": killed}]}},
+        {},
+    ]
+    first, second, third = reasons(pods)
+    assert first == "Unschedulable: 0/3 nodes are available: 3 Insufficient memory."
+    assert second.startswith("ImagePullBackOff: Back-off xxx")
+    assert len(second) == 301
+    assert third == "the server ended with exit code 137: OOMKilled"

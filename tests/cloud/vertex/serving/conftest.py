@@ -10,7 +10,7 @@ from tests.cloud.deployment import exports
 from tests.cloud.vertex.conftest import PLACE
 from tests.cloud.vertex.fake_serving import FakeServing, is_whole
 from tfps.data.feature import Feature
-from tfps.export.warm_up import write_warm_up
+from tfps.export.versions import write_warm_up
 from tfps.storage import objects
 
 IMAGE = "us-central1-docker.pkg.dev/my-project/images/serving:2.20.0"

@@ -76,13 +76,7 @@ def test_a_newer_version_takes_the_place_of_the_older(serving, deploy_version):
     assert (code, served(serving)) == (0, {"2": 100})
     assert "n2-standard-2 costs nothing any more" in out
     assert {tuple(sorted(split.values())) for split, _ in serving.splits} >= {(10, 90), (100,)}
-    previous = {
-        f"tfps-previous-{name}" for name in ("model", "version", "machine", "least", "most")
-    }
-    labels = serving.endpoints["movies"].labels
-    assert set(labels) == {"tfps-deployment", "tfps-previous-gpus", *previous}
-    assert labels["tfps-previous-version"] == "1"
-    assert "rollback: python -m cloud.deploy rollback movies --target=vertex" in out
+    assert set(serving.endpoints["movies"].labels) == {"tfps-deployment"}
     check_splits(serving)
 
 

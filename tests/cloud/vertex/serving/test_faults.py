@@ -2,11 +2,17 @@
 
 import io
 import random
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
-from tests.cloud.vertex.serving.conftest import check_splits, served, versions
+from tests.cloud.vertex.conftest import PLACE
+from tests.cloud.vertex.serving.conftest import DEPLOYMENT, check_splits, served, versions
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
+from tests.project import ROOT
 
 KINDS = ("upload", "make", "deploy", "change", "undeploy", "predict", "get", "list", "operation")
 FAULTS = ([429], [503, "lost"], ["lost", "lost", 503])
@@ -59,8 +65,7 @@ def test_a_refusal_says_which_role_is_missing(serving, deploy_version, kind):
 @pytest.mark.parametrize(
     ("kind", "argv"),
     [
-        ("change", ("promote", "movies")),
-        ("undeploy", ("rollback", "movies")),
+        ("undeploy", ("undeploy", "movies")),
         ("delete", ("undeploy", "movies")),
         ("operation", ("undeploy", "movies")),
         ("predict", ("predict", "movies", "--instances=-")),
@@ -70,7 +75,7 @@ def test_a_refusal_says_which_role_is_missing(serving, deploy_version, kind):
 )
 def test_no_verb_does_what_is_refused(serving, deploy_version, deploy, monkeypatch, kind, argv):
     assert deploy_version(1)[0] == 0
-    assert deploy_version(2, "--canary=10")[0] == 0
+    assert deploy_version(2, "--traffic=10")[0] == 0
     monkeypatch.setattr("sys.stdin", io.StringIO("[1]"))
     serving.faults[kind] = [403]
     code, _, err = deploy(*argv)
@@ -94,8 +99,8 @@ def test_whatever_is_done_and_fails_traffic_is_whole(serving, deploy_version, de
         if chance.random() < 0.3:
             serving.failing = {chance.choice(["deploy", "undeploy"]): "the test wants it"}
         serving.sick = {"2": chance.choice([None, ["NaN"], 500])}
-        number, verb = chance.randint(1, 3), chance.choice(["promote", "rollback", ""])
-        share = chance.choice([(), ("--canary=30",)])
+        number, verb = chance.randint(1, 3), chance.choice(["undeploy", "", ""])
+        share = chance.choice([(), ("--traffic=30",)])
         if verb:
             code, _, err = deploy(verb, "movies")
         else:
@@ -106,6 +111,7 @@ def test_whatever_is_done_and_fails_traffic_is_whole(serving, deploy_version, de
         check_splits(serving)
     assert len(versions(serving)) == len(set(versions(serving))) <= len(asked)
     serving.faults, serving.failing, serving.sick = {}, {}, {}
+    assert deploy_version(1)[0] == 0
     code, _, err = deploy("undeploy", "movies")
     assert (code, serving.endpoints) == (0, {})
 
@@ -132,7 +138,7 @@ def test_what_takes_too_long_goes_on(serving, deploy_version):
     assert serving.counts["deploy"] == 1
 
 
-def test_a_canary_that_was_left_half_way_goes_on(serving, deploy_version):
+def test_a_version_that_was_left_half_way_goes_on(serving, deploy_version):
     assert deploy_version(1)[0] == 0
     serving.slow = ("deploy",)
     code, _, err = deploy_version(2, "--wait_seconds=0.1")
@@ -147,11 +153,58 @@ def test_a_canary_that_was_left_half_way_goes_on(serving, deploy_version):
 
 def test_others_who_change_an_endpoint_meanwhile_lose_nothing(serving, deploy_version, deploy):
     assert deploy_version(1)[0] == 0
+    assert deploy_version(2, "--traffic=10")[0] == 0
     serving.meddling = 2
-    assert deploy_version(2, "--canary=10")[0] == 0
-    assert served(serving) == {"1": 90, "2": 10}
+    assert deploy_version(2, "--traffic=30")[0] == 0
+    assert served(serving) == {"1": 70, "2": 30}
     assert serving.endpoints["movies"].labels["somebody"] == "else"
     serving.meddling = 100
-    code, _, err = deploy("promote", "movies")
+    code, _, err = deploy_version(2)
     assert code == 3
     assert "is changed by others all the time; try again later" in err
+
+
+def interrupted(serving, has_happened, *flags):
+    """Runs the program in a process of its own, and interrupts it once something has happened.
+
+    Args:
+        serving: The stand-in.
+        has_happened: Of the last line that the program has written.
+        flags: The program's.
+
+    Returns:
+        What it writes then.
+    """
+    place = (*PLACE, f"--vertex_endpoint={serving.endpoint}", "--poll_seconds=0.05")
+    with subprocess.Popen(
+        [sys.executable, "-m", "cloud.deploy", *flags, *DEPLOYMENT, *place],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as program:
+        while not has_happened(program.stdout.readline()):
+            assert program.poll() is None
+        program.send_signal(signal.SIGINT)
+        out, err = program.communicate(timeout=60)
+    assert (program.returncode, err) == (130, "")
+    return out
+
+
+@pytest.mark.slow
+def test_an_interrupt_leaves_an_operation(near, job, serving, deploy):
+    serving.slow = ("deploy",)
+
+    def is_under_way(line):
+        if "deploying movies@1 to movies" not in line:
+            return False
+        while not any(each["kind"] == "deploy" for each in list(serving.operations.values())):
+            time.sleep(0.01)
+        return True
+
+    out = interrupted(serving, is_under_way, f"--model={job}")
+    assert "interrupted; the same command goes on from there, and `python -m cloud.deploy" in out
+    for operation in serving.operations.values():
+        operation["looks"] = 1
+    assert deploy(f"--model={job}", *DEPLOYMENT)[0] == 0
+    assert serving.counts["deploy"] == 1

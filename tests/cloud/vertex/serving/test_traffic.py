@@ -51,8 +51,6 @@ def test_whoever_leaves_the_rest_is_a_split(split):
         found = traffic.left(split, name)
         assert traffic.is_split(found)
         assert bool(found) == (split[name] != 100)
-        assert traffic.alone(split, name)[name] == 100
-        assert traffic.is_split(traffic.alone(split, name))
 
 
 def test_all_leave_one_after_the_other():
@@ -77,7 +75,7 @@ def test_no_share(share):
         traffic.joined({"1": 100}, "0", share)
 
 
-def test_a_canary_needs_others():
+def test_a_share_needs_others():
     for split in ({}, {"1": 0}):
         with pytest.raises(ValueError, match="nothing else takes the rest"):
             traffic.joined(split, "0", 10)

@@ -16,7 +16,7 @@ from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture
 def two_fixture(serving, deploy_version):
     """An endpoint with two deployed models; returns their ids."""
     assert deploy_version(1)[0] == 0
-    assert deploy_version(2, "--canary=20")[0] == 0
+    assert deploy_version(2, "--traffic=20")[0] == 0
     serving.asked.clear()
     return [each.id for each in serving.endpoints["movies"].deployed_models]
 
@@ -65,13 +65,11 @@ def test_a_request_that_is_none(serving, deploy, tmp_path, text, message):
     [
         (("predict", "movies"), "--instances is missing; give FILE.json, or -"),
         (("predict", "movies", "--instances=absent.json"), "--instances=absent.json cannot be"),
-        (("cancel", "x"), "'x' is no batch prediction; write its number, or its whole name"),
-        (("promote", "movies", "--canary=5"), "--canary is of deploy; leave it out of promote"),
+        (("undeploy", "movies", "--traffic=5"), "--traffic is of deploy; leave it out of un"),
         (
             ("list", "--instances=x"),
-            "--instances is of deploy, predict, rollback; leave it out of li",
+            "--instances is of deploy, predict; leave it out of li",
         ),
-        (("cancel", "17"), "there is no batch prediction 17"),
     ],
 )
 def test_a_wrong_question(serving, deploy, argv, message):
@@ -80,7 +78,7 @@ def test_a_wrong_question(serving, deploy, argv, message):
     assert message in err
 
 
-@pytest.mark.parametrize("verb", ["describe", "undeploy", "promote", "rollback"])
+@pytest.mark.parametrize("verb", ["describe", "undeploy"])
 def test_an_endpoint_that_is_not_there_names_those_that_are(serving, deploy, verb):
     code, _, err = deploy(verb, "movies")
     assert code == 2

@@ -1,0 +1,127 @@
+"""A namespace of a Kubernetes cluster, reached with the program kubectl."""
+
+import json
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfps.errors import RunError, UserError
+
+PROGRAM = "kubectl"
+_SECONDS = 300.0  # for one command
+_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0)  # between tries
+_TRANSIENT = re.compile(
+    r"\((Conflict|InternalError|ServerTimeout|ServiceUnavailable|Timeout|TooManyRequests)\)"
+    r"|connection (refused|reset|to the server)|\b[Tt]imeout\b|context deadline exceeded|\bEOF\b"
+    r"|no such host|unreachable|currently unable to handle|object has been modified"
+)
+_NOT_CONFIGURED = "localhost:8080"  # where kubectl looks without a kubeconfig
+_LOG_LINE = re.compile(r"[EIW]\d{4} .*")  # kubectl's own, next to its message
+Json = dict[str, Any]  # an object of the API
+
+
+class RefusedError(UserError):
+    """A command that failed, and would again; `reason` is the API's, such as NotFound, or ""."""
+
+    def __init__(self, message: str, reason: str):
+        super().__init__(message)
+        self.reason = reason
+
+
+def check_here() -> None:
+    """Refuses a machine without kubectl."""
+    if not shutil.which(PROGRAM):
+        raise UserError(
+            f"{PROGRAM} is not on this machine: install it (https://kubernetes.io/docs/tasks/tools/"
+            "), or leave --apply out and take the printed manifests to where it is"
+        )
+
+
+class Kubectl:
+    """One namespace and context, either of which may be empty, for that of the kubeconfig.
+
+    Every command raises a `RefusedError` for what the cluster refuses, and a `RunError` if it does
+    not answer however often it is asked.
+    """
+
+    def __init__(self, namespace: str = "", context: str = ""):
+        self.namespace = namespace
+        self.place = f"namespace {namespace}" if namespace else "the context's namespace"
+        self._flags = _flags(namespace=namespace, context=context)
+        # With which this project's programs reach the same place again.
+        self.again = " ".join(_flags(namespace=namespace, kube_context=context))
+
+    def placed(self, manifests: Sequence[Json]) -> tuple[Json, ...]:
+        """Manifests with their namespace, where it is known."""
+        own = {"namespace": self.namespace} if self.namespace else {}
+        return tuple({**x, "metadata": {**x["metadata"], **own}} for x in manifests)
+
+    def run(self, *arguments: str, stdin: str | None = None) -> str:
+        """The output of a command, which is run again if the cluster is busy or away."""
+        check_here()
+        command = f"`{' '.join([PROGRAM, *arguments])}`"
+        for wait in (*_WAITS, None):
+            try:
+                done = subprocess.run(
+                    [PROGRAM, *self._flags, *arguments],
+                    input=stdin,
+                    capture_output=True,
+                    encoding="utf-8",
+                    errors="backslashreplace",
+                    timeout=_SECONDS,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                problem = f"it has not answered for {_SECONDS:g} s"
+            else:
+                if not done.returncode:
+                    return done.stdout
+                problem = _problem(done.stderr) or f"it ended with {done.returncode}"
+                if _NOT_CONFIGURED in problem or not _TRANSIENT.search(problem):
+                    match = re.search(r"from server \((\w+)\)", problem)
+                    raise RefusedError(f"{command}: {problem}", match[1] if match else "")
+            if wait is not None:
+                time.sleep(wait)
+        raise RunError(
+            f"{command}: {problem}; look at the cluster with `kubectl cluster-info`, then try again"
+        )
+
+    def get(self, *arguments: str, stdin: str | None = None) -> list[Json]:
+        """The objects that `kubectl get` finds, without who set which field."""
+        text = self.run("get", *arguments, "--output=json", stdin=stdin)
+        if not text:  # with --ignore-not-found
+            return []
+        found: Json = json.loads(text)
+        return list(found["items"]) if found["kind"] == "List" else [found]
+
+    def list(self, kinds: str, labels: Mapping[str, str]) -> list[Json]:
+        """All objects of some kinds that have these labels."""
+        return self.get(kinds, selected(labels))
+
+    def apply(self, manifests: Sequence[Json]) -> None:
+        """Makes objects, or changes them into what the manifests say, in their order."""
+        how = ("--server-side", "--force-conflicts", "--field-manager=tfps")
+        self.run("apply", *how, "--filename=-", stdin=documents(manifests))
+
+
+def selected(labels: Mapping[str, str]) -> str:
+    """The flag of kubectl for objects that have all of these labels."""
+    return "--selector=" + ",".join(f"{key}={value}" for key, value in labels.items())
+
+
+def documents(manifests: Sequence[Json]) -> str:
+    """Manifests as kubectl reads them on its standard input."""
+    # Without a line of --- at the beginning older ones take all for one document of JSON.
+    return "".join(f"---\n{json.dumps(each)}\n" for each in manifests)
+
+
+def _flags(**values: str) -> list[str]:
+    return [f"--{name}={value}" for name, value in values.items() if value]
+
+
+def _problem(stderr: str) -> str:
+    lines = [line for line in stderr.splitlines() if not _LOG_LINE.fullmatch(line)]
+    return " ".join(" ".join(lines or stderr.splitlines()).split()).removeprefix("error: ")

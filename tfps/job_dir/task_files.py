@@ -1,0 +1,214 @@
+"""Small files in which each task of a job tells something of itself, in `JOB_DIR/tasks`."""
+
+import dataclasses
+import importlib.metadata
+import json
+import logging
+import os
+import platform
+import posixpath
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Self
+
+import tensorflow as tf
+
+import tfps
+from tfps.errors import UserError
+from tfps.job_dir.task_name import TaskName
+from tfps.storage import atomic_file, files
+from tfps.storage.failures import StorageError
+
+_FILE = "cluster.json"
+_log = logging.getLogger(__name__)
+REPORT_SECONDS = 30.0  # on gs:// each report is an object that is written
+_MEMORY = "/proc/self/statm"
+Traffic = Callable[[], tuple[int, int]]
+
+
+class PreemptionNotices:
+    """`JOB_DIR/leaving`: a file for each ps that was told to end, until the chief has saved.
+
+    Files, since a task that serves cannot call its chief.
+    """
+
+    def __init__(self, job_dir: str):
+        self._path = posixpath.join(job_dir, "leaving")
+
+    def post(self, ps: TaskName) -> None:
+        """Says that a ps will go."""
+        files.make_directories(self._path)
+        files.write(self._file(ps), b"")
+
+    def clear(self, ps: TaskName) -> None:
+        """Lets a ps go: its parameters are saved."""
+        files.remove(self._file(ps))  # unless the ps itself did, when it began again
+
+    def is_posted(self, ps: TaskName) -> bool:
+        """Whether a ps has said that it will go, and waits."""
+        return files.exists(self._file(ps))
+
+    def posted(self) -> list[TaskName]:
+        """All that have, asked of the storage once."""
+        try:
+            names = files.names(self._path, patience=0.0)
+        except FileNotFoundError:
+            return []
+        return [TaskName.parse(name) for name in names]
+
+    def _file(self, ps: TaskName) -> str:
+        return posixpath.join(self._path, ps.file_name)
+
+
+def write(job_dir: str, addresses: Mapping[str, Sequence[str]]) -> None:
+    """Tells where the tasks of a run are.
+
+    Args:
+        addresses: `HOST:PORT` by job, in the order of the tasks; nothing for one process.
+    """
+    by_job = {job: list(some) for job, some in addresses.items()}
+    atomic_file.write(posixpath.join(job_dir, _FILE), json.dumps(by_job, indent=1) + "\n")
+
+
+def read(job_dir: str) -> dict[TaskName, str]:
+    """Where the tasks of a job are, as its last chief has told."""
+    path = posixpath.join(job_dir, _FILE)
+    try:
+        by_job = json.loads(files.read(path))
+        found = {
+            TaskName(job, index): address
+            for job, some in by_job.items()
+            for index, address in enumerate(some)
+        }
+        if not all(isinstance(address, str) for address in found.values()):
+            raise TypeError("an address is no text")
+    except FileNotFoundError:
+        raise UserError(f"--job_dir={job_dir} holds no {_FILE}: no job runs there") from None
+    except (AttributeError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is damaged ({error}); start the job again") from None
+    return found
+
+
+class TaskFile:
+    """A dataclass whose fields are the JSON of a task's file."""
+
+    ending: ClassVar[str]
+
+    @classmethod
+    def path(cls, job_dir: str, task: TaskName) -> str:
+        """Where a task's file is."""
+        return posixpath.join(job_dir, "tasks", f"{task.file_name}{cls.ending}")
+
+    @classmethod
+    def read(cls, job_dir: str, task: TaskName) -> Self | None:
+        """What a task told last; None when there is nothing that can be read."""
+        try:
+            return cls(**json.loads(files.read(cls.path(job_dir, task), patience=0.0)))
+        except (FileNotFoundError, StorageError, ValueError, TypeError):
+            return None
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskInfo(TaskFile):
+    """`JOB_DIR/tasks/JOB-INDEX.json`: what runs a worker or a ps, written when it serves.
+
+    Attributes:
+        incarnation: The number that its server gave itself; a file whose number is not that of the
+            server which answers is of an earlier one.
+    """
+
+    ending = ".json"
+    incarnation: int
+    tensorflow: str
+    keras: str
+    tfps: str
+    python: str
+    tasks: dict[str, int]
+    host: str
+    process: int
+    memory_bytes: int
+    since: str
+
+    @classmethod
+    def own(cls, tasks: Mapping[str, int], incarnation: int, memory_bytes: int) -> "TaskInfo":
+        """That of this process."""
+        return cls(
+            incarnation=incarnation,
+            tensorflow=tf.__version__,
+            keras=importlib.metadata.version("keras"),
+            tfps=tfps.__version__,
+            python=platform.python_version(),
+            tasks=dict(tasks),
+            host=socket.gethostname(),
+            process=os.getpid(),
+            memory_bytes=memory_bytes,
+            since=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        )
+
+    def write(self, job_dir: str, task: TaskName) -> None:
+        """Writes it in one piece; a job_dir that cannot be written is only warned of."""
+        path = self.path(job_dir, task)
+        text = json.dumps(dataclasses.asdict(self), indent=1) + "\n"
+        try:
+            files.make_directories(posixpath.dirname(path))
+            atomic_file.write(path, text, str(self.incarnation))
+        except StorageError as error:
+            _log.warning("%s; so the chief sees no versions", error)
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskUsage(TaskFile):
+    """What a process takes.
+
+    Attributes:
+        at: When it was measured, seconds since 1970, on its machine's clock.
+        cpu_seconds: Of all its threads since it began.
+    """
+
+    ending = ".usage.json"
+    at: float
+    memory_bytes: int
+    cpu_seconds: float
+    sent_bytes: int = 0
+    received_bytes: int = 0
+
+    @classmethod
+    def own(cls, traffic: Traffic | None = None) -> "TaskUsage":
+        """What this process takes now.
+
+        Args:
+            traffic: Counts what it has sent to other tasks, and received; None where there is none.
+        """
+        with open(_MEMORY, encoding="ascii") as file:
+            pages = int(file.read().split()[1])
+        memory = pages * os.sysconf("SC_PAGE_SIZE")
+        sent, received = traffic() if traffic else (0, 0)
+        return cls(round(time.time(), 3), memory, round(time.process_time(), 3), sent, received)
+
+    def write(self, job_dir: str, task: TaskName) -> None:
+        """Reports it."""
+        path = self.path(job_dir, task)
+        files.make_directories(posixpath.dirname(path))
+        files.write(path, f"{json.dumps(dataclasses.asdict(self))}\n".encode())
+
+
+def start_reporting(
+    job_dir: str, task: TaskName, traffic: Traffic | None = None, seconds: float = REPORT_SECONDS
+) -> None:
+    """Reports what this process takes until it ends, in a thread of its own."""
+
+    def run() -> None:
+        is_told = False
+        while True:
+            try:
+                TaskUsage.own(traffic).write(job_dir, task)
+                is_told = False
+            except StorageError as error:
+                if not is_told:
+                    _log.warning("%s; so nobody sees how much memory %s takes", error, task)
+                is_told = True
+            time.sleep(seconds)
+
+    threading.Thread(target=run, name="usage-report", daemon=True).start()
