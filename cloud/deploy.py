@@ -73,6 +73,7 @@ def check(deploy_to: str, job_dir: str, *, here: bool) -> tuple[str, ...]:
 
 def _check(arguments: Sequence[str], job_dir: str, here: bool) -> None:
     line = CommandLine(_PROGRAM, _TARGETS, deployment_flags.define)
+    machine_flag.refuse_former(arguments)
     own, rest = line.parse([_PROGRAM, *arguments])
     verb, _ = _verb([*own, *rest], line.values)
     if verb != "deploy":
