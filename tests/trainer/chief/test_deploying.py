@@ -67,7 +67,7 @@ def test_arguments_are_refused_before_anything_is_trained(arguments, message):
     [
         VERTEX_GOOD,
         f"{VERTEX_GOOD} --traffic=10 --max_replicas=3 --label=team=ads",
-        f"{VERTEX} --image={IMAGE}-gpu --machine=type=g2-standard-8 --machine=accelerator=NVIDIA_L4:1",
+        f"{VERTEX} --image={IMAGE}-gpu --machine=type=g2-standard-8,accelerator=NVIDIA_L4:1",
         "--target=kubernetes --namespace=serving --max_replicas=3",
         "--target=tfserving --output=served",
     ],
