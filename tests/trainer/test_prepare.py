@@ -100,7 +100,7 @@ def test_columns_are_found_by_the_names_of_a_header(tmp_path: Path) -> None:
         (
             "Kennung,Klick,a,b,c,d\n",
             r"line 1 column number_1: 'Kennung' is not a number \(a header would have the names "
-            r"of rows\(\): number_1, .*label\); hint the row",
+            r"of rows\(\): number_1, .*label\); fix the row",
         ),
     ],
 )
