@@ -4,7 +4,7 @@ import csv
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from tfps.data import examples
 from tfps.data.feature import Feature
-from tfps.data.row_format import RowFormat
+from tfps.data.row_blocks import RowBlock
+from tfps.data.row_format import BadRow, RowFormat
 from tfps.errors import UserError
 from tfps.experiment import loader, overrides
 from tfps.experiment.task import Task
@@ -196,8 +197,9 @@ class RecordForm:
         return 0 if isinstance(feature.vocabulary, tuple) else 2 - (feature.dtype != "float32")
 
     def _read(self, where: str, text: str) -> Mapping[str, Any]:
-        """The values of a row of text."""
-        [(_, values)] = self._layout(where, text).read_lines(where, [text])
+        content = text.encode("utf-8", errors="surrogateescape")
+        layout = self._layout(where, text)
+        [(_, values)] = RowBlock(where, 0, content, len(content)).rows(layout, _refuse)
         return values
 
     def _layout(self, where: str, text: str) -> RowFormat:
@@ -211,6 +213,10 @@ class RecordForm:
         if text.count(full.delimiter) < len(full.columns) - 1:
             full = full.without([label.name for label in self.labels])
         return full.only([feature.name for feature in self.features])
+
+
+def _refuse(bad: BadRow) -> NoReturn:
+    raise bad
 
 
 def _as_bytes(record: Mapping[str, Any]) -> dict[str, Any]:

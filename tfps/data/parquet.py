@@ -24,7 +24,7 @@ from tfps.errors import UserError, listed
 from tfps.storage import files
 
 _MAGIC = b"PAR1"
-_BLOCK_ROWS = 1024
+BLOCK_ROWS = 1024
 _BLOCK_BYTES = 16 << 20
 
 
@@ -97,7 +97,7 @@ def column_names(path: str) -> list[str]:
 
 
 def parquet_blocks(
-    path: str, row_format: RowFormat, others: Sequence[str] = (), block_rows: int = _BLOCK_ROWS
+    path: str, row_format: RowFormat, others: Sequence[str] = (), block_rows: int = BLOCK_ROWS
 ) -> Iterator[ParquetBlock]:
     """All rows of a Parquet file, in order.
 
