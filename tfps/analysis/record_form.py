@@ -31,11 +31,7 @@ _MOST_LISTED = 3
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a value stands in a record.
-
-    Attributes:
-        index: Number of the value among the feature's, laid end to end; None for all of them.
-    """
+    """Where a value is in a record; the index counts the feature's values, None for all of them."""
 
     feature: str
     index: int | None = None
@@ -76,25 +72,15 @@ def exchanged(records: Records, part: Part, others: Records) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class RecordForm:
-    """What a model's records hold.
+    """What a model's records hold."""
 
-    Attributes:
-        features: The features; of a config, with the tokens of their vocabularies.
-        row_format: How a row of text becomes a record; None where no config says so.
-    """
-
-    features: tuple[Feature, ...]
+    features: tuple[Feature, ...]  # of a config, with the tokens of their vocabularies
     labels: tuple[Feature, ...]
-    row_format: RowFormat | None = None
+    row_format: RowFormat | None = None  # None without a config that reads rows
 
     @classmethod
     def of(cls, model: ExportedModel, config: str = "", sets: Sequence[str] = ()) -> Self:
-        """The form of a model's records.
-
-        Args:
-            config: Path of the config with which it was trained; empty to do without.
-            sets: What was set of its fields, as `task.dim=8`.
-        """
+        """The form of a model's records; with the config it was trained with, also of rows."""
         if not config:
             return cls(model.features, model.labels)
         task = overrides.apply(loader.load(config), sets).task
@@ -109,9 +95,9 @@ class RecordForm:
     def parts(self) -> list[Part]:
         """The parts of a record.
 
-        What is made of one column of a row is one part: of an age and its bucket neither says
-        anything without the other. Without columns each feature is a part; of a vector of up to 64
-        values each value is one, as NAME[0], NAME[1] and so on.
+        What is made of one column of a row is one part, such as an age and its bucket. Without
+        columns each feature is a part; of a vector of up to 64 values each value is one, as
+        NAME[0], NAME[1] and so on.
         """
         fields = self.row_format.fields if self.row_format else {}
         found: dict[str, list[Place]] = {}
@@ -135,11 +121,9 @@ class RecordForm:
         return found[name]
 
     def typed(self, rows: Sequence[str | Mapping[str, Any]]) -> dict[str, Any]:
-        """Records that were written by hand.
+        """Records written by hand: a row of text in the config's format, or values by feature name.
 
-        Args:
-            rows: For each record a row of text in the config's format, with or without the labels'
-                columns; or its values by feature name: a number, a text, or a list of them.
+        A row may have the labels' columns. A value is a number, a text, or a list of them.
         """
         if not rows:
             raise UserError("no record is given")

@@ -16,10 +16,8 @@ Columns = tuple[dict[str, Column], dict[str, Column]]  # of features and of labe
 
 
 def batches_of(x: Any, y: Any, sample_weight: Any) -> tuple[bool, Iterator[tuple[Any, Any, Any]]]:
-    """Whether batches come one by one, and their features, labels and weights.
-
-    Arrays are a single batch.
-    """
+    """Whether batches come one by one, and their features, labels and weights."""
+    # Arrays are a single batch.
     if callable(x) and not hasattr(x, "shape"):
         x = x()
     is_indexed = hasattr(x, "__getitem__") and hasattr(x, "num_batches")  # a `PyDataset`
@@ -167,5 +165,4 @@ def _part(columns: Columns, first: int, end: int) -> Columns:
 
 
 def length(columns: Columns) -> int:
-    """Number of records."""
     return next(iter(columns[0].values())).records

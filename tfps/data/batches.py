@@ -1,7 +1,7 @@
-"""Makes the batches of a shard that holds bad records, inside the closure that trains them.
+"""Makes the batches of a shard, inside the closure that trains them.
 
-What cannot be read fails no closure here: ClusterCoordinator would cancel those of all workers. The
-batch in question is left out instead, which its number tells, and the chief finds out why.
+What cannot be read fails no closure: ClusterCoordinator would cancel those of all workers. The
+batch in question is left out, its number is missing, and the chief finds out why.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,24 +17,17 @@ from tfps.data.schema import Schema
 
 
 class Batching(NamedTuple):
-    """How a shard's records become batches.
-
-    Attributes:
-        size: Records that are read per batch; the last one of a shard has what is left.
-        block: Batches of a block, within which records are shuffled; 0 keeps the shard's order.
-        parse_threads: Batches parsed at the same time; their order stays the same.
-        negatives: How negatives are sampled beside the records of a batch; None for none.
-    """
+    """How a shard's records become batches."""
 
     schema: Schema
-    size: int
-    block: int = 0
-    parse_threads: int = 1
+    size: int  # records that are read per batch; the last one of a shard has what is left
+    block: int = 0  # batches within which records are shuffled; 0 keeps the shard's order
+    parse_threads: int = 1  # batches that are parsed at the same time, in order
     negatives: Negatives | None = None
 
     @property
     def examples_per_record(self) -> int:
-        """What a batch holds for each record that is read: the record itself and its negatives."""
+        """What a batch holds for each record: the record itself and its negatives."""
         return 1 if self.negatives is None else 1 + self.negatives.count
 
 
@@ -45,15 +38,10 @@ def read_batches(
     bounds: tuple[tf.Tensor, tf.Tensor] | None = None,
     empty: int = 0,
 ) -> tf.data.Dataset:
-    """Reads the batches of one shard, in an order that depends on the seed alone.
+    """Reads batches of one shard from `bounds[0]` to `bounds[1]` (scalars int64), or all of them.
 
-    So a lease that is begun again goes on where it was.
-
-    Args:
-        seed: Seed of the order and of negatives, scalar int64; may be None where nothing is
-            shuffled and there are none.
-        bounds: The first batch and the one after the last, scalar int64; None for all. Nothing is
-            read before the last known offset at or before the first batch, or before its block.
+    Order and negatives depend on the seed (scalar int64) alone, so that a lease is resumed where it
+    was. Reading begins at the last known offset before the first batch, or before its block.
     """
     first, end = bounds or (0, None)
     if batching.block:
@@ -81,20 +69,12 @@ def read_batches(
 def read_good_batches(
     source: SourceTensors, batching: Batching, seed: tf.Tensor, bounds: tuple[tf.Tensor, tf.Tensor]
 ) -> tf.data.Dataset:
-    """Reads what `read_batches` does, less the records in the source's bad ranges.
+    """Reads what `read_batches` does, without the records in the source's bad ranges.
 
-    Args:
-        source: The shard's file, where its records begin, and its bad ranges; its `end` is that of
-            the block of the last batch.
-        seed: Seed of the order and of negatives, scalar int64.
-        bounds: The first batch and the one after the last, scalar int64.
-
-    Returns:
-        Endless dataset of (number, (bad, features, labels)): a batch's number in the shard and how
-        many of its records are bad, scalar int64; dicts by name of what the others hold, each value
-        with a leading batch dimension, which may be 0. After the first batch that cannot be read,
-        no number is what it would have been; behind the last, batches without records have the
-        number -1.
+    The dataset is endless: (number, (bad, features, labels)), a batch's number in the shard and its
+    bad records, scalars int64, and dicts by name of the others, `[batch, ...]`, where batch may be
+    0. A batch that cannot be read is missing, and the numbers after it are wrong; at the end,
+    batches without records have the number -1. The source ends with the block of the last batch.
     """
     first, end = bounds
     schema, threads, negatives = batching.schema, batching.parse_threads, batching.negatives
@@ -133,11 +113,9 @@ def _shuffled(
     first: tf.Tensor | int,
     end: tf.Tensor | None,
 ) -> tf.data.Dataset:
-    """Batches of serialized records from a batch on, shuffled within their blocks.
-
-    Whole blocks are shuffled at once: a fraction of the cost of Dataset.shuffle, which moves one
-    record at a time and takes no seed that is a tensor.
-    """
+    """Batches of serialized records from a batch on, shuffled within their blocks."""
+    # Whole blocks at once, at a fraction of the cost of Dataset.shuffle, which moves one record at
+    # a time and takes no seed that is a tensor.
     in_block = batching.block
     block = first // in_block
     dataset = source.from_record(block * in_block * batching.size)
@@ -180,7 +158,6 @@ def _with_marks(
 def _are_inside(
     values: Mapping[str, tf.Tensor | tf.RaggedTensor], features: Sequence[Feature]
 ) -> tf.Tensor:
-    """Whether every id lies in its vocabulary, scalar bool."""
     bounded = [feature for feature in features if feature.vocabulary_size]
     ids = {feature: values[feature.name] for feature in bounded}
     limited = [

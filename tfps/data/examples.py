@@ -16,12 +16,10 @@ _DTYPES = {"int64": tf.int64, "float32": tf.float32, "string": tf.string}
 def encode(
     values: Mapping[str, Any], features: Sequence[Feature], labels: Sequence[Feature] = ()
 ) -> bytes:
-    """One record.
+    """One record of values by feature name.
 
-    Args:
-        values: By feature name: a number or bytes for shape `()`, else a flat sequence or a numpy
-            array of the feature's size; for shape `(None,)` of any size.
-        labels: What else it holds; none for a record without labels.
+    A value is a number or bytes for shape `()`, else a flat sequence or array of the feature's
+    size.
     """
     example = tf.train.Example()
     slots = example.features.feature
@@ -48,16 +46,10 @@ def encode(
 def parse(
     serialized: tf.Tensor, features: Sequence[Feature], labels: Sequence[Feature] = ()
 ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-    """A batch of records; works inside `tf.data` and `tf.function`.
+    """A batch of records, serialized as strings `[n]`; works inside `tf.data` and `tf.function`.
 
-    A record without a feature that has a default has that value.
-
-    Args:
-        serialized: Strings `[n]`, each a serialized `tf.train.Example`.
-
-    Returns:
-        Tensors `[n, *shape]` of the features and of the labels, by name; for shape `(None,)` ragged
-        `[n, (values)]`, where a record without the feature has no values.
+    Gives tensors `[n, *shape]` of the features and of the labels, by name; for shape `(None,)`
+    ragged `[n, (values)]`. A record without a feature that has a default has that value.
     """
     wanted = {feature.name: _parsed_as(feature) for feature in (*features, *labels)}
     parsed = tf.io.parse_example(serialized, wanted)

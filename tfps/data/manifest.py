@@ -64,13 +64,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """What a dataset holds.
-
-    Attributes:
-        best_auc: The AUC that a planted signal allows, or None.
-        counts: Of features and labels by name; none where nobody counted.
-        directory: Where the dataset is; not part of the file.
-    """
+    """What a dataset holds."""
 
     name: str
     features: list[dict[str, Any]]
@@ -78,24 +72,22 @@ class Manifest:
     shards: tuple[Shard, ...]
     index: RecordIndex
     rejected_rows: int = 0
-    best_auc: float | None = None
+    best_auc: float | None = None  # that a planted signal allows
     origin: str = WRITTEN
-    counts: Counts = dataclasses.field(default_factory=dict)
-    directory: str = ""
+    counts: Counts = dataclasses.field(default_factory=dict)  # none where nobody counted
+    directory: str = ""  # not part of the file
 
     @functools.cached_property  # asked for with each lease
     def records(self) -> int:
-        """Records of all shards."""
         return sum(shard.records for shard in self.shards)
 
     @property
     def bytes(self) -> int:
-        """Bytes of all shards."""
         return sum(shard.bytes for shard in self.shards)
 
     @functools.cached_property
     def identity(self) -> dict[str, Any]:
-        """What tells the dataset from another, wherever it lies; JSON-ready."""
+        """What distinguishes the dataset from others, wherever it is; JSON-ready."""
         checksums = " ".join(shard.crc32c for shard in self.shards)
         return {
             "records": self.records,
@@ -109,7 +101,6 @@ class Manifest:
         return dataclasses.replace(self, shards=tuple(whole))
 
     def path_of(self, shard: Shard) -> str:
-        """Path of a shard's file, local or `gs://`."""
         return posixpath.join(self.directory, shard.file)
 
 
@@ -153,15 +144,10 @@ def write(manifest: Manifest) -> None:
 
 
 def read(directory: str, flag: str = "", may_be_cut: bool = False) -> Manifest:
-    """Reads a dataset's manifest and looks whether its shards are there.
+    """Reads a dataset's manifest and checks that its shards are there with their sizes.
 
-    Args:
-        flag: What named the directory, for messages; for example `--data.train`.
-        may_be_cut: Whether a shard may have fewer bytes than the manifest says.
-
-    Returns:
-        The manifest, all its shards present and of their size; on gs:// also of their content, with
-        the generations that they have now.
+    On gs:// their checksums are compared too, and their generations are those of now. With
+    `may_be_cut`, a shard may have fewer bytes than the manifest says.
     """
     where = f"{flag}={directory}" if flag else directory
     try:
@@ -184,7 +170,7 @@ def named_files(directory: str) -> tuple[str, ...]:
 
 
 def files_to_replace(directory: str) -> tuple[str, ...]:
-    """As `named_files`, for a dataset that is to be replaced."""
+    """The files of the dataset to replace, which tfps must have written."""
     fields = _stored(directory)
     if fields is None:
         return ()
@@ -262,7 +248,7 @@ def _decode(text: str, where: str, directory: str) -> Manifest:
 
 
 def _counts(fields: JsonFields) -> dict[str, ValueCounts]:
-    """Those of a manifest, which is older than they are where it has none."""
+    """The counts; an older manifest has none."""
     held = fields.get("counts", dict | None) or {}
     keys = [each.name for each in dataclasses.fields(ValueCounts)]
     by_name = {name: fields.object("counts").object(name) for name in held}

@@ -2,8 +2,8 @@
 
 A cell becomes the text that it would be in a CSV file, so that a task's converters serve both: a
 missing value is an empty cell, truth is 1 or 0, and a whole number has no decimals. A list is the
-values of a field with a separator. Numbers that a converter would read out of their texts as they
-are skip that way.
+values of a field with a separator. Numbers that a converter would read out of their texts unchanged
+skip that way.
 """
 
 import contextlib
@@ -30,20 +30,15 @@ _BLOCK_BYTES = 16 << 20
 
 @dataclasses.dataclass(frozen=True)
 class ParquetBlock:
-    """Some rows of a file.
-
-    Attributes:
-        batch: A `pyarrow.RecordBatch` of the columns that were asked for.
-        size: Bytes that it takes of the file, about.
-    """
+    """Some rows of a file."""
 
     path: str
     before: int
-    batch: Any
-    size: int
+    batch: Any  # a `pyarrow.RecordBatch`
+    size: int  # bytes that it takes of the file, about
 
     def columns(self, row_format: RowFormat) -> tuple[int, dict[str, Columns]]:
-        """Number of rows, and their values by field name."""
+        """Number of rows, and their values by field name; a bad row is a `ValueError`."""
         values, others = {}, []
         for name, field in row_format.fields.items():
             if (found := self._numbers(field)) is not None:
@@ -56,7 +51,7 @@ class ParquetBlock:
     def rows(
         self, row_format: RowFormat, on_bad_row: Callable[[BadRow], None]
     ) -> Iterator[tuple[int, Values]]:
-        """The rows one by one: the number of each, from 1, and its values by field name."""
+        """The good rows one by one: the number of each, from 1, and its values by field name."""
         cells = self._cells(row_format)
         for index in range(self.batch.num_rows):
             number = self.before + index + 1
@@ -67,7 +62,6 @@ class ParquetBlock:
                 on_bad_row(bad)
 
     def where(self, number: int) -> str:
-        """A row by its number, for messages."""
         return f"{self.path} row {number}"
 
     def _cells(self, row_format: RowFormat) -> dict[str, Sequence[Cell]]:
@@ -91,7 +85,6 @@ def is_parquet(path: str) -> bool:
 
 
 def column_names(path: str) -> list[str]:
-    """Names of the columns of a Parquet file, in its order."""
     with _opened(path) as file:
         return list(file.schema_arrow.names)
 
@@ -99,11 +92,7 @@ def column_names(path: str) -> list[str]:
 def parquet_blocks(
     path: str, row_format: RowFormat, others: Sequence[str] = (), block_rows: int = BLOCK_ROWS
 ) -> Iterator[ParquetBlock]:
-    """All rows of a Parquet file, in order.
-
-    Args:
-        block_rows: How many rows a block has at most, fewer where they are large.
-    """
+    """All rows of a Parquet file in order, at most so many a block, fewer where they are large."""
     columns = sorted({*_columns_of(row_format), *others})
     size, before = tf.io.gfile.stat(path).length, 0
     with _opened(path) as file:
@@ -179,7 +168,6 @@ def _check_columns(path: str, row_format: RowFormat, columns: Sequence[str], sch
 
 
 def is_list(kind: Any) -> bool:
-    """Whether an Arrow type is one of lists."""
     types = _arrow().types
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
@@ -229,11 +217,7 @@ def _large_lists(column: Any) -> Any:
 
 
 def cell_texts(path: str, name: str, column: Any) -> Sequence[Cell]:
-    """The cells of a column as text, or as lists of texts; bytes as they would be read of a file.
-
-    Args:
-        column: A `pyarrow.Array`.
-    """
+    """The cells of a `pyarrow.Array` as text, or lists of texts; bytes as if read of a file."""
     column = _decoded(column)
     arrow, kind = _arrow(), column.type
     if is_list(kind):

@@ -11,26 +11,19 @@ _BUFFER_BYTES = 8 << 20
 
 
 class RecordSource(NamedTuple):
-    """A shard's file, and where some of its records begin; what a lease says, as Python values.
-
-    Attributes:
-        offsets: Byte offsets of records `first`, `first + stride`, …, at least one. Compressed
-            files have only that of record 0.
-        end: The record after the last that is needed; 0 where all are.
-        bad_ranges: Neighbouring records that are passed over, in order: the first of them, how many
-            there are, and the byte at which the record behind them begins.
-    """
+    """A shard's file, and where some of its records begin: what a lease says, as Python values."""
 
     path: str
     compression: str = ""
+    # Bytes of records `first`, `first + stride`, …; compressed files have that of record 0 alone.
     offsets: tuple[int, ...] = (0,)
     first: int = 0
     stride: int = 1
-    end: int = 0
+    end: int = 0  # the record after the last that is needed; 0 where all are
+    # To pass over, in order: first record, number of records, byte of the record after them.
     bad_ranges: tuple[tuple[int, int, int], ...] = ()
 
     def tensors(self) -> "SourceTensors":
-        """The same as tensors, to be read."""
         return self.pack().unpack()
 
     def pack(self) -> "PackedSource":
@@ -42,23 +35,16 @@ class RecordSource(NamedTuple):
 
 
 class PackedSource(NamedTuple):
-    """A `RecordSource` in two tensors: the chief makes each of them for each lease, and sends it.
+    """A `RecordSource` in two tensors: the chief makes and sends them for each lease."""
 
-    Attributes:
-        texts: Path and compression, `[2]` string.
-        numbers: First record, stride, end, number of offsets, offsets and bad ranges, `[n]` int64.
-    """
-
-    texts: tf.Tensor
-    numbers: tf.Tensor
+    texts: tf.Tensor  # path and compression, `[2]`
+    numbers: tf.Tensor  # first, stride, end, number of offsets, offsets, bad ranges; `[n]` int64
 
     @classmethod
     def signature(cls) -> "PackedSource":
-        """What a closure's argument looks like."""
         return cls(tf.TensorSpec([2], tf.string), tf.TensorSpec([None], tf.int64))
 
     def unpack(self) -> "SourceTensors":
-        """The tensors that are read."""
         path, compression = tf.unstack(self.texts, 2)
         first, stride, end, offsets = tf.unstack(self.numbers[:4], 4)
         behind = 4 + offsets
@@ -69,35 +55,18 @@ class PackedSource(NamedTuple):
 
 
 class SourceTensors(NamedTuple):
-    """A `RecordSource` as tensors, which are read.
-
-    Attributes:
-        path: Scalar string.
-        compression: Scalar string.
-        offsets: `[at least 1]` int64.
-        first: Scalar int64.
-        stride: Scalar int64.
-        end: Scalar int64.
-        bad_ranges: `[n, 3]` int64.
-    """
+    """A `RecordSource` as tensors, which are read; numbers are scalar int64."""
 
     path: tf.Tensor
     compression: tf.Tensor
-    offsets: tf.Tensor
+    offsets: tf.Tensor  # `[1 or more]` int64
     first: tf.Tensor
     stride: tf.Tensor
     end: tf.Tensor
-    bad_ranges: tf.Tensor
+    bad_ranges: tf.Tensor  # `[n, 3]` int64
 
     def known(self, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The nearest record whose offset is known, at or before one.
-
-        Args:
-            record: Number of the record in the shard, from 0, not before `first`; scalar int64.
-
-        Returns:
-            Its number and the byte at which it begins, scalar int64.
-        """
+        """The nearest record with a known offset, at or before one from `first` on; its byte."""
         entry = (record - self.first) // self.stride
         entry = tf.minimum(entry, tf.size(self.offsets, tf.int64) - 1)
         return self.first + entry * self.stride, self.offsets[entry]
@@ -114,28 +83,14 @@ class SourceTensors(NamedTuple):
         return tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
 
     def from_record(self, record: tf.Tensor) -> tf.data.Dataset:
-        """The serialized records from one on, bad ones too.
-
-        Nothing is read before the nearest record whose offset is known.
-
-        Args:
-            record: Number of the record in the shard, from 0, not before `first`; scalar int64.
-
-        Returns:
-            Dataset of scalar strings.
-        """
+        """The serialized records from one on, bad ones too, read from a known offset on."""
         number, offset = self.known(record)
         return without_rewrites(self.from_byte(offset).skip(record - number))
 
     def around_bad_ranges(self, record: tf.Tensor) -> tf.data.Dataset:
-        """The serialized records from one on, the bad ones passed over.
+        """The serialized records from one on, up to the source's end or beyond it.
 
-        Args:
-            record: Number of the record in the shard, from 0, not before `first`; scalar int64.
-
-        Returns:
-            Dataset of scalar strings, up to the source's end or beyond it; an empty one stands for
-            each bad record.
+        An empty string stands for each bad record.
         """
         # Most leases have no bad ranges, and reading in runs costs each record half as much again.
         variant = tf.cond(
@@ -148,15 +103,7 @@ class SourceTensors(NamedTuple):
         )
 
     def are_good(self, record: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-        """Which of some records are in no bad range.
-
-        Args:
-            record: The first of them, scalar int64.
-            count: How many they are, scalar int64.
-
-        Returns:
-            `[count]` bool.
-        """
+        """Which of `count` records from one on are in no bad range, `[count]` bool."""
         firsts, ends, _ = self._bounds()
         numbers = (record + tf.range(count))[:, tf.newaxis]
         return ~tf.reduce_any((numbers >= firsts) & (numbers < ends), 1)
@@ -214,15 +161,9 @@ class Piece(NamedTuple):
 
 
 def pieces_of(data: Manifest, largest: int, shards: Iterator[int] | None = None) -> Iterator[Piece]:
-    """The pieces of a dataset, made as they are asked for.
+    """The pieces of a dataset, shard by shard (all shards where None), made as they are asked for.
 
-    Args:
-        largest: Records that a piece has at most. A compressed shard is one piece, since nothing in
-            it can be found without reading all before.
-        shards: Positions of the shards, in their order; None for all.
-
-    Yields:
-        All pieces of one shard after those of the other, none of a shard without records.
+    A compressed shard is one piece, since reading it means reading all that precedes.
     """
     for number in range(len(data.shards)) if shards is None else shards:
         shard = data.shards[number]

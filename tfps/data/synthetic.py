@@ -29,14 +29,10 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 class PlantedSignal:
     """A logistic model over any features, whose weights are a hash of a seed.
 
-    Ids are skewed as by Zipf's law (id 0 is the hottest) and each has a weight of its own per
-    feature and column; numbers are standard normal, with one weight per column. No table of
-    weights is stored, so a vocabulary may be of any size. A feature that varies in length holds 0
-    to 5 values, of which each weighs the same wherever it stands; all such features of a record
-    have equally many, so that weights fit their ids.
-
-    Attributes:
-        seed: Of the weights: equal seeds plant the same signal, whatever records are drawn.
+    Ids are skewed as by Zipf's law (id 0 is the hottest) and each has a weight per feature and
+    column; numbers are standard normal, with a weight per column. No table of weights is stored, so
+    a vocabulary may be of any size. A feature that varies in length holds 0 to 5 values, which
+    weigh the same wherever they are; all such features of a record have equally many.
     """
 
     def __init__(self, features: Sequence[Feature], label: Feature, seed: int) -> None:
@@ -61,11 +57,10 @@ class PlantedSignal:
         self._bias = _bias_for((raw - self._center) * self._scale)
 
     def sample(self, generator: np.random.Generator, count: int) -> Columns:
-        """Draws the features of `count` records.
+        """Draws the features of `count` records, int64 or float32 `[count, *shape]` by name.
 
-        Returns:
-            int64 or float32 `[count, *shape]` by name; for a feature that varies in length, a
-            masked array `[count, 5]` whose masked values are not there.
+        A feature that varies in length is a masked array `[count, 5]` whose masked values are not
+        there.
         """
         columns: Columns = {}
         lengths = np.zeros((count, 1), np.int64)

@@ -14,15 +14,10 @@ _EPOCH = re.compile(r"\{epoch(?::0(\d))?\}")
 
 
 def directories(named: str, epochs: int) -> tuple[str, ...]:
-    """The directories of the datasets that a run's epochs train.
+    """The directories of the datasets that a run's epochs train, from the first epoch on.
 
-    Args:
-        named: What `data.train` says: a directory; some with commas between them, the first
-            epoch's, the second's and so on; or a pattern with `{epoch}` in it, the number of the
-            epoch from 1, or `{epoch:02}` for two digits and more.
-
-    Returns:
-        The first epoch's, the second's and so on; where there are more epochs, they begin again.
+    `data.train` names a directory, some with commas between them, or a pattern with the epoch's
+    number from 1, `{epoch}`, or `{epoch:02}` for two digits and more.
     """
     found = named.split(",")
     if len(found) > 1 and not all(found):
@@ -47,17 +42,10 @@ def directories(named: str, epochs: int) -> tuple[str, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingData:
-    """What the epochs of a run train.
-
-    A shard's number counts the shards of all datasets, in their order.
-
-    Attributes:
-        order: Index of the dataset that each epoch trains; where there are more epochs, they begin
-            again.
-    """
+    """What the epochs of a run train; shards are numbered over all datasets, in their order."""
 
     datasets: tuple[Manifest, ...]
-    order: tuple[int, ...]
+    order: tuple[int, ...]  # the dataset of each epoch; further epochs begin again
 
     @classmethod
     def of(cls, *of_epochs: Manifest) -> Self:
@@ -88,7 +76,6 @@ class TrainingData:
         return rounds * sum(of_round) + sum(of_round[:more])
 
     def identities(self) -> tuple[dict[str, Any], ...]:
-        """Identities of the datasets of the epochs, in their order."""
         return tuple(self.datasets[index].identity for index in self.order)
 
     def _index_of(self, epoch: int) -> int:
@@ -96,7 +83,6 @@ class TrainingData:
 
     @functools.cached_property
     def _first_shards(self) -> list[int]:
-        """Number of the first shard of each dataset."""
         counts = [len(data.shards) for data in self.datasets]
         return [sum(counts[:index]) for index in range(len(counts))]
 

@@ -19,14 +19,10 @@ _AT_ONCE, _BYTES_AT_ONCE = 4096, 16 << 20  # records that are parsed together
 
 @dataclasses.dataclass(frozen=True)
 class ValueCounts:
-    """How many records hold what may be wrong in a feature.
-
-    Attributes:
-        empty: Records with an empty list.
-    """
+    """How many records hold what may be wrong in a feature."""
 
     missing: int = 0
-    empty: int = 0
+    empty: int = 0  # lists
     misfit: int = 0
     not_finite: int = 0
     outside: int = 0
@@ -46,7 +42,6 @@ class CountsSum:
         self.total: dict[str, ValueCounts] = {}
 
     def add(self, counts: Counts) -> None:
-        """Adds those of a part."""
         for name, more in counts.items():
             self.total[name] = self.total.get(name, ValueCounts()) + more
 
@@ -54,11 +49,7 @@ class CountsSum:
 def count_values(
     feature: Feature, values: npt.NDArray[Any] | None, sizes: npt.NDArray[np.int64]
 ) -> ValueCounts:
-    """Counts over the values of one feature.
-
-    Args:
-        values: Numbers of all records, one after the other; None for strings.
-    """
+    """Counts over the numbers of one feature, end to end; None for strings."""
     empty = int((sizes == 0).sum())
     misfit = 0 if feature.is_ragged else int((sizes != feature.size).sum()) - empty
     not_finite = outside = 0
@@ -70,14 +61,7 @@ def count_values(
 
 
 def count_records(records: Sequence[bytes], features: Sequence[Feature]) -> Counts:
-    """Counts over serialized records.
-
-    TensorFlow parses all at once; Python looks only at those without a value, and at all where a
-    value is of another type.
-
-    Args:
-        records: Each a `tf.train.Example`; what is none has no feature.
-    """
+    """Counts over serialized records; what is no `tf.train.Example` has no feature."""
     lists = [Feature(feature.name, feature.dtype, (None,)) for feature in features]
     if not records:
         return {}
@@ -118,7 +102,6 @@ class RecordCounter:
             self._count()
 
     def finish(self) -> Counts:
-        """The counts over all of them."""
         self._count()
         return self._counts.total
 

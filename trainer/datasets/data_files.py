@@ -26,11 +26,10 @@ _HEAD_BYTES = 64 << 10
 
 
 def find(data: str, flag: str) -> list[str]:
-    """The files that a file's path, a glob or a directory names, in the order of their names.
+    """The files that a file's path, a glob or a directory names, sorted by name.
 
     Hidden files, whose names begin with `.` or `_`, are left out of a glob, unless that names them
-    so, and of a directory, as are directories in it: Spark, Beam and Hadoop write such files beside
-    the data.
+    so, and of a directory, as are directories in it: Spark, Beam and Hadoop write such files.
     """
     if files.is_directory(data):
         return _in_directory(data, flag)
@@ -48,12 +47,7 @@ def find(data: str, flag: str) -> list[str]:
 
 
 def find_records(data: str, flag: str) -> list[str]:
-    """The TFRecord files that a file's path, a glob or a directory names.
-
-    Args:
-        data: In a directory, the files with `.tfrecord` in their names are meant, or all where none
-            is called so.
-    """
+    """The TFRecord files that a path or a glob names; of a directory all, if none is called so."""
     found = find(data, flag)
     if not files.is_directory(data):
         return found
@@ -69,12 +63,7 @@ def find_records(data: str, flag: str) -> list[str]:
 
 
 def find_parquet(data: str, flag: str) -> list[str]:
-    """The Parquet files that a file's path, a glob or a directory names.
-
-    Args:
-        data: In a directory, the files are meant whose names end in `.parquet`, or all where none
-            is called so.
-    """
+    """The Parquet files that a path or a glob names; of a directory all, if none is called so."""
     found = find(data, flag)
     if files.is_directory(data):
         found = [path for path in found if path.endswith(".parquet")] or found
@@ -85,7 +74,7 @@ def find_parquet(data: str, flag: str) -> list[str]:
 
 
 def kind_of(data: str, flag: str) -> str:
-    """What some files hold, told by their names and the content of the first: one of `KINDS`."""
+    """What some files hold, by their names and the content of the first: one of `KINDS`."""
     found = find(data, flag)
     if files.is_directory(data) and any(path.endswith(".parquet") for path in found):
         return PARQUET
@@ -161,12 +150,7 @@ def copy_shuffled(
     name: str = "",
     overwrite: bool = False,
 ) -> Manifest:
-    """Writes a dataset of all records of some files, with as many shards as there are files.
-
-    Args:
-        output: Directory of the dataset; none that holds one of the files.
-        name: Of the dataset; the experiment's when empty.
-    """
+    """Writes a dataset of all records of some files, with as many shards as files."""
     schema = experiment.task.schema()
     if output.rstrip("/") in {posixpath.dirname(path) for path in paths}:
         raise UserError(

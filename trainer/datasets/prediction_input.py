@@ -24,11 +24,7 @@ _READ_BYTES = 8 << 20
 
 
 class KeptFeatures:
-    """Features to copy, of which the first record says what they hold.
-
-    Attributes:
-        others: Those that are to be parsed besides the model's; known after `resolve`.
-    """
+    """Features to copy, which the first record describes; `others` are not the model's."""
 
     def __init__(self, names: Sequence[str], known: Sequence[Feature]):
         self.others: tuple[Feature, ...] = ()
@@ -120,15 +116,7 @@ class PredictionInput:
         keep: Sequence[str] = (),
         max_bad_rows: int = 0,
     ) -> Self:
-        """Finds the files and what they are.
-
-        Args:
-            data: A dataset's directory, or a file, a glob or a directory of TFRecords, text or
-                Parquet files; local or `gs://`.
-            data_format: One of `FORMATS`; "auto" tells by names and content.
-            model: Whose features every record must hold, and whose labels it may hold too.
-            row_format: How rows become records; None where their columns name the features.
-        """
+        """Finds the files and what they are; without a row format columns name features."""
         twice = [name for name in keep if keep.count(name) > 1]
         if twice:
             raise UserError(f"--keep names {twice[0]!r} twice")
@@ -163,15 +151,10 @@ class PredictionInput:
 
     @property
     def bad_rows(self) -> int:
-        """How many rows were left out so far."""
         return self._reader.bad_rows
 
     def columns(self, most: int) -> Iterator[RecordColumns]:
-        """All records in order, some of one file at once.
-
-        Args:
-            most: How many at once, at most; of text files, as many as a block of bytes holds.
-        """
+        """All records in order, at most so many of one file at once; of text a block of bytes."""
         is_labelled: bool | None = None
         for path in self._paths:
             for found in self._reader.columns(path, most):
@@ -192,11 +175,7 @@ def _refuse_other_labels(found: RecordColumns, is_labelled: bool) -> None:
 
 
 class _PredictionRecords:
-    """Reads TFRecord files.
-
-    Attributes:
-        bad_rows: How many were left out: none, for a bad record ends the run.
-    """
+    """Reads TFRecord files; a bad record ends the run."""
 
     bad_rows = 0
 

@@ -35,7 +35,11 @@ class _Layout:
 
 
 class PredictionRows:
-    """Reads files of rows, each with or without labels."""
+    """Reads files of rows, each with or without labels.
+
+    Without a row format a header, or Parquet's columns, name the features; text is divided by
+    commas, in `.tsv` files by tabs.
+    """
 
     def __init__(
         self,
@@ -45,15 +49,6 @@ class PredictionRows:
         keep: Sequence[str] = (),
         max_bad_rows: int = 0,
     ):
-        """Reads no file yet.
-
-        Args:
-            features: What a record must hold.
-            row_format: The layout of files, the labels' columns optional; None for comma-separated
-                (`.tsv`: tab-separated) files whose header names the features, and for Parquet files
-                whose columns do.
-            max_bad_rows: How many rows of all files may be bad; they are left out.
-        """
         self._features = features
         self._labels = labels
         self._row_format = row_format
@@ -62,16 +57,10 @@ class PredictionRows:
 
     @property
     def bad_rows(self) -> int:
-        """How many rows were left out so far."""
         return self._bad_rows.count
 
     def columns(self, path: str, most: int) -> Iterator[RecordColumns]:
-        """The good rows of one file, in order, some at once.
-
-        Args:
-            path: A text file, gzip when it ends in `.gz`, or a Parquet file; local or `gs://`.
-            most: How many of a Parquet file at once; text is read in blocks of so many bytes.
-        """
+        """The good rows of one file in order, of Parquet at most so many at once."""
         layout = self._layout(path)
         for block in layout.file.blocks(self._keep, most):
             try:

@@ -29,22 +29,14 @@ _CELLS = 1 << 17  # that are text at the same time
 
 
 class TfrecordRows:
-    """Writes columns as records with a feature for each.
-
-    Attributes:
-        written_bytes: Bytes of the records, those of the file once it is closed.
-    """
+    """Writes columns as records with a feature for each."""
 
     def __init__(self, path: str):
         self.written_bytes = 0
         self._writer = tf.io.TFRecordWriter(path)
 
     def write(self, columns: Mapping[str, Any]) -> None:
-        """Adds records.
-
-        Args:
-            columns: By name arrays `[n, ...]`: whole numbers, floats, or bytes objects.
-        """
+        """Adds records of arrays `[n, ...]`: whole numbers, floats, or bytes objects."""
         flat = {name: np.asarray(x).reshape(len(x), -1) for name, x in columns.items()}
         encoder = RecordEncoder([_feature(name, values) for name, values in flat.items()])
         records = encoder.encode({name: _values(column) for name, column in flat.items()})
@@ -53,7 +45,6 @@ class TfrecordRows:
         self.written_bytes += sum(map(len, records)) + _FRAME_BYTES * len(records)
 
     def close(self) -> None:
-        """Writes what is left to write."""
         self._writer.close()
 
 
@@ -88,7 +79,6 @@ class ParquetRows:
         self._schema: Any = None
 
     def write(self, columns: Mapping[str, Any]) -> None:
-        """Adds a row per record."""
         arrays = [self._array(name, values) for name, values in columns.items()]
         table = self._arrow.table(arrays, names=list(columns))
         if self._schema is None:
@@ -102,7 +92,6 @@ class ParquetRows:
             self._flush()
 
     def close(self) -> None:
-        """Writes the last rows and the file's end."""
         if self._tables:
             self._flush()
         if self._writer is not None:
@@ -175,7 +164,6 @@ class CsvRows:
         self._has_header = False
 
     def write(self, columns: Mapping[str, Any]) -> None:
-        """Adds a line per record."""
         rows = max(1, _CELLS // sum(map(_width, columns.values())))
         count = len(next(iter(columns.values())))
         for first in range(0, count, rows):
@@ -204,7 +192,7 @@ class CsvRows:
             ) from None
 
     def close(self) -> None:
-        """Has nothing left to write."""
+        pass
 
 
 def _width(values: Any) -> int:
@@ -249,15 +237,12 @@ def _array_cells(values: npt.NDArray[Any]) -> list[Any]:
 
 
 class PredictionsFile:
-    """A file with a row per record: what is kept of it, its labels if known, its predictions."""
+    """A file with a row per record: what is kept of it, its labels if known, its predictions.
+
+    It is Parquet if its name ends in `.parquet`, TFRecords if it ends in `.tfrecord`, else CSV.
+    """
 
     def __init__(self, path: str, overwrite: bool):
-        """Writes nothing yet.
-
-        Args:
-            path: The file, local or `gs://`: Parquet if its name ends in `.parquet`, TFRecords if
-                it ends in `.tfrecord`, else CSV.
-        """
         self._path = path
         self._partial = f"{path}.partial"
         self._overwrite = overwrite
@@ -286,12 +271,7 @@ class PredictionsFile:
         labels: Mapping[str, npt.NDArray[Any]],
         predictions: Mapping[str, npt.NDArray[Any]],
     ) -> None:
-        """Adds rows.
-
-        Args:
-            kept: As `RecordColumns.kept`.
-            labels: By name; none where they are not known.
-        """
+        """Adds rows; what is kept is as `RecordColumns.kept`."""
         columns = dict(kept)
         for kind, values in (("label", labels), ("prediction", predictions)):
             for name, value in values.items():
@@ -352,4 +332,4 @@ class _Rows(Protocol):
         """Adds rows: by name arrays `[n, …]`, a `ListedColumn` or a `pyarrow.Array`."""
 
     def close(self) -> None:
-        """Writes what is left to write."""
+        pass
