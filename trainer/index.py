@@ -25,11 +25,11 @@ from absl import flags
 
 from tfps import byte_size
 from tfps.data import dataset_writer, manifest
+from tfps.data.examples import CountsSum
 from tfps.data.manifest import Manifest
 from tfps.data.record_order import describe_room
 from tfps.data.schema import Schema, lacking, share, ways_out
 from tfps.data.shards import STRIDE, RecordIndex
-from tfps.data.value_counts import CountsSum
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
 from tfps.storage import files, objects

@@ -24,10 +24,10 @@ from absl import flags
 
 from tfps import byte_size
 from tfps.data.dataset_writer import DatasetWriter, Frames, split
+from tfps.data.examples import CountsSum
 from tfps.data.manifest import Manifest
 from tfps.data.record_order import describe_room, scratch_for, whole_shuffle
 from tfps.data.schema import Schema
-from tfps.data.value_counts import CountsSum
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
 from tfps.storage import files, objects

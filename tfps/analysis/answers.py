@@ -134,6 +134,6 @@ class Answers:
 
     @property
     def _are_classes(self) -> bool:
-        """Whether there is a value for each class, of which the label is one."""
+        """Whether there is a value for each class, and the label is a class."""
         several = self.predictions.ndim > 1 and self.predictions.shape[-1] > 1
         return several and self.labels.size == self.predictions.size // self.predictions.shape[-1]

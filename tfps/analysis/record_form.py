@@ -23,7 +23,7 @@ from tfps.export.loaded_model import ExportedModel
 Records = Mapping[str, Any]
 
 _MOST_VALUES = 64  # of a vector whose values are parts of their own
-_OTHER = "other"  # token, of which a vocabulary does not have the word
+_OTHER = "other"  # a token without a word in the vocabulary
 _RANGES = 4  # into which numbers are cut, with as many records each
 _MOST_LETTERS = 40
 _MOST_LISTED = 3
@@ -142,7 +142,7 @@ class RecordForm:
         }
 
     def cells(self, row: str) -> dict[str, str]:
-        """What stands in the columns of a row of text."""
+        """The cells of a row of text, by column."""
         layout = self._layout("the row", row)
         [cells] = csv.reader([row], delimiter=layout.delimiter, skipinitialspace=True)
         return dict(zip(layout.columns, map(str.strip, cells), strict=False))

@@ -47,7 +47,7 @@ def token_id(vocabulary: Sequence[str]) -> Callable[[str], int]:
     return lambda text: ids.get(text, 0)
 
 
-class hexadecimal_id:  # noqa: N801 - it is used as the functions beside it
+class hexadecimal_id:  # noqa: N801 - it is used like a function
     """Converter from hexadecimal digits to an id in `[1, vocabulary)`; an empty cell is 0."""
 
     def __init__(self, vocabulary: int):

@@ -13,11 +13,11 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tfps.data import manifest
+from tfps.data.examples import Counts
 from tfps.data.manifest import Manifest
 from tfps.data.schema import Schema
 from tfps.data.shards import STRIDE, RecordIndex, Shard
 from tfps.data.tfrecord import frame
-from tfps.data.value_counts import Counts
 from tfps.errors import UserError
 from tfps.storage import atomic_file, checksum, files
 from tfps.storage.failures import StorageError

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from tfps.data.examples import ValueCounts, count_values
 from tfps.data.feature import Feature
-from tfps.data.value_counts import ValueCounts, count_values
 
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = b"\x0a", b"\x12", b"\x1a"  # fields 1, 2, 3 of a Feature
-_FIRST, _SECOND = b"\x0a", b"\x12"  # field 1 and field 2, each a length and so many bytes
+_FIRST, _SECOND = b"\x0a", b"\x12"  # field 1 and field 2, each a length and that many bytes
 
 
 def batch_of(feature: Feature, columns: Sequence[Sequence[Any]]) -> Any:
@@ -134,7 +134,7 @@ class _Prefix:
 
 
 def _entry_prefix(name: bytes, kind: bytes) -> Callable[[int], bytes]:
-    """What stands before so many bytes of a feature's list of values."""
+    """What precedes a feature's list of values, by its bytes."""
     made: dict[int, bytes] = {}
     key = _FIRST + _varint(len(name)) + name
 

@@ -72,7 +72,7 @@ class Negatives:
         names = tuple(target.name for target in targets)
         return cls(count, tuple(columns), drawn.vocabulary_size, names, distribution == POPULARITY)
 
-    def beside(
+    def add_to(
         self, features: Columns, labels: Columns, seed: tf.Tensor, number: tf.Tensor
     ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
         """Records, each followed by its negatives: `[batch * (1 + count), *shape]` by name.
@@ -123,7 +123,7 @@ def _other_records(ids: tf.Tensor, bits: tf.Tensor, own: tf.Tensor) -> tuple[tf.
     """
     order = tf.argsort(ids, stable=True)
     in_order = tf.gather(ids, order)
-    # In this order the records of one id are neighbours: what is drawn lies before or behind them.
+    # In this order the records of one id are neighbours: what is drawn is before or after them.
     first, end = (tf.searchsorted(in_order, ids, side)[:, tf.newaxis] for side in ("left", "right"))
     others = tf.size(ids) - (end - first)
     place = tf.cast(bits % tf.cast(tf.maximum(others, 1), tf.int64), tf.int32)

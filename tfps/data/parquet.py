@@ -92,7 +92,7 @@ def column_names(path: str) -> list[str]:
 def parquet_blocks(
     path: str, row_format: RowFormat, others: Sequence[str] = (), block_rows: int = BLOCK_ROWS
 ) -> Iterator[ParquetBlock]:
-    """All rows of a Parquet file in order, at most so many a block, fewer where they are large."""
+    """All rows of a Parquet file in order, `block_rows` a block, fewer where they are large."""
     columns = sorted({*_columns_of(row_format), *others})
     size, before = tf.io.gfile.stat(path).length, 0
     with _opened(path) as file:
@@ -177,7 +177,7 @@ def _columns_of(row_format: RowFormat) -> set[str]:
 
 
 def _typed_cells(column: Any, field: Field) -> Sequence[Any] | None:
-    """What a field's converter would give for the text of each cell; None where it must tell."""
+    """What a field's converter would give for the text of each cell; None where it must convert."""
     if field.separator is None:
         return cast(Sequence[Any] | None, _typed_numbers(column, field))
     if not is_list(column.type):

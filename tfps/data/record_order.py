@@ -29,14 +29,14 @@ from tfps.errors import UserError
 from tfps.storage.paths import is_local
 
 MEMORY_BYTES = 512 << 20  # of records that are held at once
-_OVERHEAD_BYTES = 160  # what Python needs for a record and its number, beside its bytes
+_OVERHEAD_BYTES = 160  # what Python needs for a record and its number, besides its bytes
 _LEAST_READ_BYTES = 64 << 10
 _DRAWN_AT_ONCE = 4096
 _ENTRY = struct.Struct("<QQ")  # a record's number; then the record, which begins with its length
 _Run = tuple[int, int]  # where it begins and ends in the file
 SHUFFLED_RECORDS = 8192  # neighbours of a shard, by the default of `Data.shuffle_buffer`
 ALIKE = 0.5  # of the pairs of neighbours that chance would not make equal
-_LEAST_RECORDS = 200  # by which order is told from chance
+_LEAST_RECORDS = 200  # that show an order that is not by chance
 _STRETCHES, _SAMPLED_RECORDS, _SAMPLED_BYTES = 256, 8192, 64 << 20
 _SHOWN_COLUMNS = 4
 

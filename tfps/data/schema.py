@@ -4,9 +4,9 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from tfps.data.examples import Counts, ValueCounts
 from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
-from tfps.data.value_counts import Counts, ValueCounts
 from tfps.errors import UserError, listed
 
 
@@ -73,7 +73,7 @@ def _differences(name: str, held: dict[str, Any], wanted: dict[str, Any]) -> lis
 
 
 def notes(counts: Counts, records: int, features: Sequence[Feature]) -> list[str]:
-    """What may be wrong with a dataset's features: a line for each of which there is anything."""
+    """What may be wrong with a dataset's features: a line for each with anything."""
     found = []
     for feature in features:
         held = counts.get(feature.name, ValueCounts())

@@ -5,8 +5,7 @@ import itertools
 import tensorflow as tf
 
 from tfps import byte_size
-from tfps.data.batches import read_batches
-from tfps.data.record_source import RecordSource
+from tfps.data.record_source import RecordSource, read_batches
 from tfps.experiment.experiment import NO_EXPORT
 from tfps.leases.lease import EpochOrder
 from tfps.planner.memory import (

@@ -7,11 +7,11 @@ import tensorflow as tf
 
 from tfps.data import bad_records, dataset_writer, manifest, parquet, tfrecord
 from tfps.data.dataset_writer import DatasetWriter
+from tfps.data.examples import RecordCounter
 from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
 from tfps.data.record_order import scratch_for, whole_shuffle
 from tfps.data.tfrecord import compression_of, frame, scan
-from tfps.data.value_counts import RecordCounter
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
 from tfps.storage import files
@@ -119,7 +119,7 @@ def _is_called(path: str, part: str) -> bool:
 
 
 def _is_index(path: str) -> bool:
-    """Whether tfps wrote a file beside TFRecord files that are a dataset."""
+    """Whether it is the index that tfps wrote next to TFRecord files."""
     return path.endswith(manifest.index_file(""))
 
 

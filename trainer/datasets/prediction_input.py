@@ -154,7 +154,7 @@ class PredictionInput:
         return self._reader.bad_rows
 
     def columns(self, most: int) -> Iterator[RecordColumns]:
-        """All records in order, at most so many of one file at once; of text a block of bytes."""
+        """All records in order, at most `most` of one file at once; of text a block of bytes."""
         is_labelled: bool | None = None
         for path in self._paths:
             for found in self._reader.columns(path, most):
@@ -184,7 +184,7 @@ class _PredictionRecords:
         self._kept = KeptFeatures(keep, (*model.features, *model.labels))
 
     def columns(self, path: str, most: int) -> Iterator[RecordColumns]:
-        """The records of one file in order, so many at once."""
+        """The records of one file in order, `most` at once."""
         for batch in _record_batches(path, most):
             self._kept.resolve(batch)
             is_labelled = batch.has_labels(self._model.labels)

@@ -60,7 +60,7 @@ class PredictionRows:
         return self._bad_rows.count
 
     def columns(self, path: str, most: int) -> Iterator[RecordColumns]:
-        """The good rows of one file in order, of Parquet at most so many at once."""
+        """The good rows of one file in order, of Parquet at most `most` at once."""
         layout = self._layout(path)
         for block in layout.file.blocks(self._keep, most):
             try:

@@ -226,7 +226,7 @@ def _cells(name: str, values: Any) -> Iterator[tuple[str, Sequence[Any]]]:
 
 
 def _array_cells(values: npt.NDArray[Any]) -> list[Any]:
-    """Cells of an array; nine significant digits tell every float32 from its neighbours."""
+    """Cells of an array; nine significant digits distinguish every float32."""
     if values.dtype.kind == "f":
         texts = ("%.9g\n" * len(values) % tuple(values.tolist())).split("\n")
         return texts[:-1]

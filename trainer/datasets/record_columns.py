@@ -1,4 +1,4 @@
-"""Some records of one file, a column per feature, with what is to be copied beside predictions."""
+"""Some records of one file, a column per feature, with what to copy next to predictions."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

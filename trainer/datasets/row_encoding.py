@@ -11,12 +11,12 @@ import keras
 from tfps.data import examples, parquet
 from tfps.data.dataset_writer import Frames, deal
 from tfps.data.example_encoder import RecordEncoder
+from tfps.data.examples import Counts, count_records
 from tfps.data.feature import Feature
 from tfps.data.parquet import ParquetBlock
 from tfps.data.row_blocks import Header, RowBlock, find_header, row_blocks
 from tfps.data.row_format import BadRow, RowFormat, Values
 from tfps.data.tfrecord import frame
-from tfps.data.value_counts import Counts, count_records
 from tfps.errors import UserError
 from tfps.experiment import loader, overrides
 from tfps.experiment.experiment import Experiment
@@ -101,7 +101,7 @@ class RowFile:
         return cls(path, header.layout(row_format) if header else row_format, header)
 
     def blocks(self, others: Sequence[str] = (), most: int = parquet.BLOCK_ROWS) -> Iterator[Block]:
-        """All rows in order; of a Parquet file with other columns, and at most so many a block."""
+        """All rows in order; of a Parquet file with other columns, and `most` a block."""
         if self.is_parquet:
             return parquet.parquet_blocks(self.path, self.row_format, others, most)
         return row_blocks(self.path, self.row_format.delimiter, header=self.header)

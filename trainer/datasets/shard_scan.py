@@ -17,10 +17,10 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tfps.data import bad_records, schema
+from tfps.data.examples import Counts, RecordCounter
 from tfps.data.feature import Feature
 from tfps.data.shards import STRIDE, Shard
 from tfps.data.tfrecord import StoredRecord, compression_of, scan
-from tfps.data.value_counts import Counts, RecordCounter
 from tfps.errors import RunError
 from tfps.storage import checksum
 from trainer.console import file_progress
@@ -34,7 +34,7 @@ CHECKED_RECORDS = 64  # of each file, where no manifest says what they hold
 
 
 def worthwhile(most: int, size: int) -> int:
-    """How many processes, at most so many, are worth their start for so many bytes."""
+    """How many processes, `most` at most, are worth their start for `size` bytes."""
     return min(most, 1 + size // _BYTES_PER_PROCESS)
 
 
