@@ -16,9 +16,8 @@ from tfps.data.shards import STRIDE
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
 from tfps.storage import checksum
-from trainer.datasets.data_files import copy_shuffled, files_to_copy
 from trainer.generate import generate
-from trainer.index import index
+from trainer.index import copy_shuffled, files_to_copy, index
 
 SMOKE = smoke.get_config()
 

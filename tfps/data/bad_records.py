@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from tfps.data.examples import LISTS
+from tfps.data.examples import LISTS, kind_of
 from tfps.data.feature import Feature
 from tfps.data.record_source import RecordSource
 from tfps.data.tfrecord import scan
@@ -143,7 +143,7 @@ def find_problem(record: bytes, features: Sequence[Feature], may_lack: bool = Fa
         held = tf.train.Example.FromString(record).features.feature
     except DecodeError:
         return foreign_kind(record) or "is no tf.train.Example"
-    may_be_foreign = not features or any(_kind(each, held) is None for each in features)
+    may_be_foreign = not features or any(kind_of(each, held) is None for each in features)
     if may_be_foreign and (found := foreign_kind(record)):
         return found
     for feature in features:
@@ -152,13 +152,8 @@ def find_problem(record: bytes, features: Sequence[Feature], may_lack: bool = Fa
     return ""
 
 
-def _kind(feature: Feature, held: Any) -> str | None:
-    """Which list a record holds for a feature; None where it lacks it."""
-    return held[feature.name].WhichOneof("kind") if feature.name in held else None
-
-
 def _problem(feature: Feature, held: Any, may_lack: bool) -> str:
-    kind, is_fine = _kind(feature, held), may_lack or feature.may_be_absent
+    kind, is_fine = kind_of(feature, held), may_lack or feature.may_be_absent
     if kind is None and (is_fine or feature.name not in held):
         return "" if is_fine else f"has no {feature.name!r} (it has {listed(sorted(held))})"
     if kind is None:

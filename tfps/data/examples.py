@@ -229,7 +229,7 @@ def _lacks(record: bytes, feature: Feature) -> bool:
     """Whether a record without values lacks the feature, or else has an empty list."""
     if feature.name.encode() not in record:
         return True
-    return _kind(feature, _held(record)) is None
+    return kind_of(feature, _held(record)) is None
 
 
 def _held(record: bytes) -> Any:
@@ -240,14 +240,15 @@ def _held(record: bytes) -> Any:
         return {}
 
 
-def _kind(feature: Feature, held: Any) -> str | None:
+def kind_of(feature: Feature, held: Any) -> str | None:
+    """Which list a record holds for a feature; None where it lacks it."""
     return held[feature.name].WhichOneof("kind") if feature.name in held else None
 
 
 def _of_one(record: bytes, features: Sequence[Feature]) -> Counts:
     held, found = _held(record), {}
     for feature in features:
-        kind = _kind(feature, held)
+        kind = kind_of(feature, held)
         if kind is None:
             found[feature.name] = ValueCounts(missing=1)
         elif kind != LISTS[feature.dtype]:

@@ -109,22 +109,27 @@ def parquet_blocks(
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[Any]:
     """A `pyarrow.parquet.ParquetFile`; also for what goes wrong while it is read."""
-    try:
-        parquet, arrow = importlib.import_module("pyarrow.parquet"), _arrow()
-    except ImportError:
-        raise UserError(
-            f"{path} is a Parquet file, which needs pyarrow: pip install 'tfps[parquet]'"
-        ) from None
+    arrow, parquet = load(f"{path} is")
     try:
         with tf.io.gfile.GFile(path, "rb") as opened:
-            yield parquet.ParquetFile(arrow.PythonFile(_File(opened), mode="r"))
+            yield parquet.ParquetFile(arrow.PythonFile(ArrowFile(opened), mode="r"))
     except tf.errors.OpError as error:
         raise UserError(f"{path} cannot be read: {error.message}") from None
     except (arrow.ArrowInvalid, OSError) as error:
         raise UserError(f"{path} is not a whole Parquet file: {error}") from None
 
 
-class _File(io.RawIOBase):
+def load(what: str) -> tuple[Any, Any]:
+    """The modules `pyarrow` and `pyarrow.parquet`; `what` says of which file, for its refusal."""
+    try:
+        return _arrow(), importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise UserError(
+            f"{what} a Parquet file, which needs pyarrow: pip install 'tfps[parquet]'"
+        ) from None
+
+
+class ArrowFile(io.RawIOBase):
     """TensorFlow's file as pyarrow expects one of Python."""
 
     def __init__(self, file: tf.io.gfile.GFile):
@@ -133,8 +138,15 @@ class _File(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
+    def writable(self) -> bool:
+        return True
+
     def seekable(self) -> bool:
         return True
+
+    def write(self, content: Any) -> int:
+        self._file.write(bytes(content))
+        return len(content)
 
     def read(self, size: int = -1) -> bytes:
         return bytes(self._file.read(size))

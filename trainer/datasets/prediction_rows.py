@@ -131,7 +131,9 @@ class PredictionRows:
         delimiter = "\t" if path.removesuffix(".gz").endswith(".tsv") else ","
         header = first_line(path, delimiter)
         if header is None:
-            raise UserError(f"{path} is empty; its first line must name the features")
+            raise UserError(
+                f"{path} is empty, or its first line is no row; it must name the features"
+            )
         fields, labels = self._fields(header.columns)
         self._check_kept(header.where, header.columns)
         wanted = [column for field in fields.values() for column in field.columns]

@@ -3,7 +3,6 @@
 import collections
 import contextlib
 import csv
-import importlib
 import io
 import math
 import sys
@@ -64,15 +63,8 @@ class ParquetRows:
     """Rows of a Parquet file; a vector is a list."""
 
     def __init__(self, path: str, file: tf.io.gfile.GFile):
-        try:
-            self._arrow = importlib.import_module("pyarrow")
-            self._parquet = importlib.import_module("pyarrow.parquet")
-        except ImportError:
-            raise UserError(
-                f"--output={path} would be a Parquet file, which needs pyarrow: pip install "
-                "'tfps[parquet]'"
-            ) from None
-        self._sink = _Sink(file)
+        self._arrow, self._parquet = parquet.load(f"--output={path} would be")
+        self._sink = parquet.ArrowFile(file)
         self._tables: list[Any] = []
         self._held_rows = self._held_bytes = 0
         self._writer: Any = None
@@ -140,20 +132,6 @@ def _utf8(name: str, values: npt.NDArray[Any]) -> list[str]:
             f"column {name!r} of the output: {error.object[:20]!r} is no UTF-8 text, as a Parquet "
             "file's is; write to a .csv file"
         ) from None
-
-
-class _Sink(io.RawIOBase):
-    """TensorFlow's file as pyarrow expects one of Python."""
-
-    def __init__(self, file: tf.io.gfile.GFile):
-        self._file = file
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, content: Any) -> int:
-        self._file.write(bytes(content))
-        return len(content)
 
 
 class CsvRows:
