@@ -29,7 +29,7 @@ from tfps.coordinator.worker_coordinator import WorkerCoordinator
 from tfps.data import manifest
 from tfps.data.manifest import Manifest, TrainingData
 from tfps.data.record_source import Batching, RecordSource, read_batches
-from tfps.experiment import loader
+from tfps.experiment import overrides
 from tfps.experiment.experiment import Experiment
 from tfps.leases.bad_record_log import BadRecords
 from tfps.leases.lease import EpochOrder
@@ -59,7 +59,7 @@ def main() -> None:
     if cluster.job != "chief":
         serve(cluster, _FLAGS.job_dir, ServerOptions(chief_lost_seconds=1), threading.Event())
         return
-    experiment = loader.load(_FLAGS.config)
+    experiment = overrides.load(_FLAGS.config)
     data = manifest.read(_FLAGS.data)
     train = experiment.train
     model = StatelessModel(experiment.task, train.seed, train.dense_table_bytes)

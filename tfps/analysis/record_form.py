@@ -15,7 +15,7 @@ from tfps.data.feature import Feature
 from tfps.data.row_blocks import RowBlock
 from tfps.data.row_format import BadRow, RowFormat
 from tfps.errors import UserError
-from tfps.experiment import loader, overrides
+from tfps.experiment import overrides
 from tfps.experiment.task import Task
 from tfps.export.loaded_model import ExportedModel
 
@@ -83,7 +83,7 @@ class RecordForm:
         """The form of a model's records; with the config it was trained with, also of rows."""
         if not config:
             return cls(model.features, model.labels)
-        task = overrides.apply(loader.load(config), sets).task
+        task = overrides.apply(overrides.load(config), sets).task
         features, labels = (
             [each.schema() for each in some] for some in (task.features(), task.labels())
         )

@@ -90,27 +90,27 @@ class DamagedCheckpointError(Exception):
 
 
 @contextlib.contextmanager
-def explain_failures(what: str, mend: str = "") -> Iterator[None]:
+def explain_failures(what: str, hint: str = "") -> Iterator[None]:
     """Makes errors of the storage a `RunError` that says what they prevented.
 
     TensorFlow's are those of the ps, too; that of a lost ps stays what it is.
 
     Args:
-        mend: What a person can do about it, or needs to know; empty where the same command goes on
+        hint: What a person can do about it, or needs to know; empty where the same command goes on
             once the storage answers.
     """
     try:
         yield
     except StorageError as error:  # it says itself that the run can go on
-        raise RunError(f"{what}: {error}" + (f"; {mend}" if mend else "")) from None
+        raise RunError(f"{what}: {error}" + (f"; {hint}" if hint else "")) from None
     except FileNotFoundError as error:
         raise RunError(
-            f"{what}: {error.filename} is gone; another chief may have begun; {mend or _GO_ON}"
+            f"{what}: {error.filename} is gone; another chief may have begun; {hint or _GO_ON}"
         ) from None
     except tf.errors.OpError as error:
         if lost_ps_behind(error):
             raise
-        raise RunError(f"{what} ({first_line(error)}); {mend or _GO_ON}") from None
+        raise RunError(f"{what} ({first_line(error)}); {hint or _GO_ON}") from None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,7 +24,7 @@ TAKES_FEATURES, TAKES_EXAMPLES = "features", "examples"
 # What each signature takes; so it is, too, of a model whose file does not say.
 SIGNATURES = {FEATURES_SIGNATURE: TAKES_FEATURES, EXAMPLES_SIGNATURE: TAKES_EXAMPLES}
 DEFAULT = "default"
-MEND = "export the model again by training"
+HINT = "export the model again by training"
 
 
 def variables_prefix(directory: str) -> str:
@@ -51,10 +51,10 @@ class ExportSchema(NamedTuple):
         """Reads what was decoded."""
         features = schema.get("features")
         if not isinstance(features, list) or not features:
-            raise UserError(f"{where}: 'features' is not a list of features; {MEND}")
+            raise UserError(f"{where}: 'features' is not a list of features; {HINT}")
         labels = schema.get("labels")
         if not isinstance(labels, list):
-            raise UserError(f"{where}: 'labels' is not a list of labels; {MEND}")
+            raise UserError(f"{where}: 'labels' is not a list of labels; {HINT}")
         return cls(
             tuple(_feature(item, f"{where}: features") for item in features),
             tuple(_feature(item, f"{where}: labels") for item in labels),
@@ -75,17 +75,17 @@ def decode(text: bytes, where: str) -> dict[str, Any]:
     try:
         content = json.loads(text.decode("utf-8", errors="replace"))
     except json.JSONDecodeError as error:
-        raise UserError(f"{where} is not JSON ({error}); {MEND}") from None
+        raise UserError(f"{where} is not JSON ({error}); {HINT}") from None
     found = content.get("format") if isinstance(content, dict) else None
     if found != FORMAT:
-        raise UserError(f"{where} has format {found!r}, but this version reads {FORMAT}; {MEND}")
+        raise UserError(f"{where} has format {found!r}, but this version reads {FORMAT}; {HINT}")
     return dict(content)
 
 
 def _feature(content: Any, where: str) -> Feature:
     """A feature as `encode` gave it."""
     if not isinstance(content, dict):
-        raise UserError(f"{where}: {content!r} is not a feature; {MEND}")
+        raise UserError(f"{where}: {content!r} is not a feature; {HINT}")
     name, dtype, shape = (content.get(key) for key in ("name", "dtype", "shape"))
     vocabulary = content.get("vocabulary_size")
     if (
@@ -94,7 +94,7 @@ def _feature(content: Any, where: str) -> Feature:
         or not isinstance(vocabulary, int)
     ):
         raise UserError(
-            f"{where}: {content!r} lacks a good name, dtype, shape or vocabulary_size; {MEND}"
+            f"{where}: {content!r} lacks a good name, dtype, shape or vocabulary_size; {HINT}"
         )
     return Feature(name, dtype, tuple(shape), vocabulary or None, content.get(DEFAULT))
 
@@ -106,7 +106,7 @@ def _signatures(content: Any, where: str) -> Mapping[str, str]:
     if not is_good:
         raise UserError(
             f"{where}: 'signatures' does not say of each whether it takes {TAKES_FEATURES} or "
-            f"{TAKES_EXAMPLES}; {MEND}"
+            f"{TAKES_EXAMPLES}; {HINT}"
         )
     return dict(content)
 
@@ -117,12 +117,12 @@ def _sizes(content: Any, where: str) -> Mapping[str, int]:
         for size in content.values()
     )
     if not is_good:
-        raise UserError(f"{where}: 'sizes' does not say how many bytes each file has; {MEND}")
+        raise UserError(f"{where}: 'sizes' does not say how many bytes each file has; {HINT}")
     return dict(content)
 
 
 def _arguments(content: Any, where: str) -> Mapping[str, str]:
     is_good = isinstance(content, dict) and all(isinstance(x, str) for x in content.values())
     if not is_good:
-        raise UserError(f"{where}: 'arguments' does not name Python's arguments; {MEND}")
+        raise UserError(f"{where}: 'arguments' does not name Python's arguments; {HINT}")
     return dict(content)

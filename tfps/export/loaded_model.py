@@ -21,7 +21,7 @@ from tfps.export.exported_files import (
     EXPORT_DIRECTORY,
     FEATURES_SIGNATURE,
     GRAPH_FILE,
-    MEND,
+    HINT,
     SCHEMA_FILE,
     SLICES,
     VARIABLES_DIRECTORY,
@@ -157,7 +157,7 @@ class ExportedModel:
         """
         if EXAMPLES_SIGNATURE not in self.signatures:
             raise UserError(
-                f"--model={self.directory} has no signature {EXAMPLES_SIGNATURE!r}; {MEND}"
+                f"--model={self.directory} has no signature {EXAMPLES_SIGNATURE!r}; {HINT}"
             )
         inputs = {EXAMPLES_INPUT: tf.constant(serialized, tf.string)}
         return self._answer(self._loaded.signatures[EXAMPLES_SIGNATURE], inputs)
@@ -247,7 +247,7 @@ class ExportedModel:
         if FEATURES_SIGNATURE not in self._loaded.signatures:
             found = ", ".join(self._loaded.signatures) or "none"
             raise UserError(
-                f"{where} has no signature {FEATURES_SIGNATURE!r} (found: {found}); {MEND}"
+                f"{where} has no signature {FEATURES_SIGNATURE!r} (found: {found}); {HINT}"
             )
         signature = self._loaded.signatures[FEATURES_SIGNATURE]
         inputs = set(signature.structured_input_signature[1])
@@ -255,10 +255,10 @@ class ExportedModel:
         if inputs != wanted:
             raise UserError(
                 f"{where}: {FEATURES_SIGNATURE} has the inputs {', '.join(sorted(inputs))}, but "
-                f"{SCHEMA_FILE} names {', '.join(sorted(wanted))}; {MEND}"
+                f"{SCHEMA_FILE} names {', '.join(sorted(wanted))}; {HINT}"
             )
         if not signature.structured_outputs:
-            raise UserError(f"{where}: {FEATURES_SIGNATURE} has no output; {MEND}")
+            raise UserError(f"{where}: {FEATURES_SIGNATURE} has no output; {HINT}")
         return signature
 
 
@@ -275,7 +275,7 @@ def _schema(directory: str) -> dict[str, Any]:
         )
     path = posixpath.join(directory, SCHEMA_FILE)
     if not files.exists(path):
-        raise UserError(f"{where} has no {SCHEMA_FILE}, so its inputs are not known; {MEND}")
+        raise UserError(f"{where} has no {SCHEMA_FILE}, so its inputs are not known; {HINT}")
     with tf.io.gfile.GFile(path, "rb") as file:
         return exported_files.decode(file.read(), path)
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tfps.errors import RunError, UserError
-from tfps.export.exported_files import MEND
+from tfps.export.exported_files import HINT
 from tfps.layers.dynamic_embedding import string_keys
 
 ATTRIBUTE = "rows"  # of a SavedModel: a function for each table, from ids `[n]` to `[n, dim]`
@@ -63,13 +63,13 @@ class RowLookups:
             self._tables = tuple(ExportedTable(**schema) for schema in schemas)
         except TypeError:
             raise UserError(
-                f"{where}: 'tables' is not a list of tables with name, rows and dim; {MEND}"
+                f"{where}: 'tables' is not a list of tables with name, rows and dim; {HINT}"
             ) from None
         names, functions = [t.name for t in self._tables], list(getattr(loaded, ATTRIBUTE, ()))
         if len(functions) != len(names):
             raise UserError(
                 f"{where} tells of {len(names)} tables, but the SavedModel gives rows of "
-                f"{len(functions)}; {MEND}"
+                f"{len(functions)}; {HINT}"
             )
         self._functions = dict(zip(names, functions, strict=True))
 

@@ -87,7 +87,7 @@ class ServingModel:
         in_slices: Sequence[int],
         encoding: RowEncoding = EXACT,
     ):
-        """Builds the model anew, with its initial values.
+        """Builds the model again, with its initial values.
 
         Args:
             layout: Where its parameters lie; on how many ps does not matter.

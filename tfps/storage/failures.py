@@ -75,12 +75,12 @@ def explain(error: OSError | tf.errors.OpError, doing: str, path: str) -> Storag
     else:
         text = str(error.message).strip().split("\n")[0].removeprefix(f"{path}; ")
         may_pass = isinstance(error, _PASSING_KINDS)
-    mend = GO_ON
+    hint = GO_ON
     if isinstance(error, OSError) and error.errno in _FULL:
-        mend = "make room; the same command then goes on"
+        hint = "make room; the same command then goes on"
     elif isinstance(error, OSError) and error.errno in _CLOSED:
-        mend = "make it writable for this process; the same command then goes on"
-    return StorageError(f"{path} cannot be {doing} ({text}); {mend}", may_pass)
+        hint = "make it writable for this process; the same command then goes on"
+    return StorageError(f"{path} cannot be {doing} ({text}); {hint}", may_pass)
 
 
 def attempt(

@@ -18,7 +18,7 @@ from tfps.data.row_blocks import Header, RowBlock, find_header, row_blocks
 from tfps.data.row_format import BadRow, RowFormat, Values
 from tfps.data.tfrecord import frame
 from tfps.errors import UserError
-from tfps.experiment import loader, overrides
+from tfps.experiment import overrides
 from tfps.experiment.experiment import Experiment
 from tfps.experiment.task import Task
 
@@ -61,7 +61,7 @@ class ConfiguredExperiment:
     without_labels: bool = False
 
     def __call__(self) -> Experiment:
-        found = overrides.apply(loader.load(self.config), self.overrides)
+        found = overrides.apply(overrides.load(self.config), self.overrides)
         if self.without_labels:
             return dataclasses.replace(found, task=UnlabelledTask(found.task))
         return found
