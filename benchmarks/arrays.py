@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from tfps.data.batches import Batching, read_batches
 from tfps.data.manifest import Manifest
-from tfps.data.record_source import RecordSource
+from tfps.data.record_source import Batching, RecordSource, read_batches
 from tfps.data.schema import Schema
 
 _RECORDS_AT_ONCE = 8192

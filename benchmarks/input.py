@@ -22,9 +22,8 @@ from benchmarks.measurement import Failed, Window, measure
 from benchmarks.systems import system
 from configs import criteo
 from tfps.data import examples, manifest
-from tfps.data.batches import Batching, read_batches
 from tfps.data.manifest import Manifest
-from tfps.data.record_source import RecordSource
+from tfps.data.record_source import Batching, RecordSource, read_batches
 from tfps.leases.lease import EpochOrder
 
 _BATCH = Case().batch

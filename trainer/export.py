@@ -16,7 +16,7 @@ from absl import flags, logging
 
 from tfps.checkpoint.checkpoint import Checkpoint, DamagedCheckpointError
 from tfps.checkpoint.saved_values import named_checkpoint
-from tfps.data.training_data import directories
+from tfps.data.manifest import directories
 from tfps.errors import UserError
 from tfps.experiment.experiment import FLOAT32, Experiment
 from tfps.export.checkpoint_parameters import CheckpointParameters

@@ -12,7 +12,8 @@ import trainer.console.quiet_tensorflow  # noqa: F401  # isort: skip
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,9 @@ from absl import flags
 from tfps import byte_size
 from tfps.data import examples
 from tfps.data.dataset_writer import DatasetWriter
+from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
-from tfps.data.synthetic import PlantedSignal
+from tfps.errors import UserError
 from tfps.experiment import metrics
 from tfps.experiment.experiment import Experiment
 from tfps.storage import objects
@@ -32,7 +34,147 @@ from trainer import entry
 from trainer.console import file_progress
 from trainer.flags import experiment_flags
 
+Columns = dict[str, npt.NDArray[np.generic]]
+Logits = npt.NDArray[np.float64]
+_ZIPF_EXPONENT = 1.2
+# Share of the logit's variance that is in the numbers; the rest is in the ids.
+_NUMBERS_SHARE = 0.5
+# An id this far down the vocabulary has half the weight of a hot one: what is seen too rarely to
+# be learned from some 100,000 records carries little of the signal.
+_HALF_WEIGHT_ID = 30.0
+_LOGIT_DEVIATION = 1.75
+_POSITIVE_SHARE = 0.27
+_CALIBRATION_RECORDS = 20_000
+_MOST_VALUES = 5  # of a feature that varies in length
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _BLOCK_RECORDS = 4096
+
+
+class PlantedSignal:
+    """A logistic model over any features, whose weights are a hash of a seed.
+
+    Ids are skewed as by Zipf's law (id 0 is the hottest) and each has a weight per feature and
+    column; numbers are standard normal, with a weight per column. No table of weights is stored, so
+    a vocabulary may be of any size. A feature that varies in length holds 0 to 5 values, which
+    weigh the same wherever they are; all such features of a record have equally many.
+    """
+
+    def __init__(self, features: Sequence[Feature], label: Feature, seed: int) -> None:
+        for feature in features:
+            if feature.dtype == "string" or (feature.dtype == "int64" and not feature.vocabulary):
+                raise UserError(
+                    f"feature {feature.name!r} ({feature.dtype}, without a vocabulary) cannot be "
+                    "generated; only float32, and int64 with a vocabulary, can"
+                )
+        binary = label.dtype == "float32" or label.vocabulary_size in (0, 2)
+        if label.shape or label.dtype == "string" or not binary:
+            raise UserError(
+                f"label {label.name!r} is not binary; generated data needs a scalar float32 or "
+                "int64 label without a vocabulary, or with one of 2"
+            )
+        self.features = tuple(features)
+        self.seed = seed
+        self._center, self._scale, self._bias = 0.0, 1.0, 0.0
+        raw = self.logits(self.sample(np.random.default_rng([seed]), _CALIBRATION_RECORDS))
+        self._center = float(raw.mean())
+        self._scale = _LOGIT_DEVIATION / float(raw.std() or 1.0)
+        self._bias = _bias_for((raw - self._center) * self._scale)
+
+    def sample(self, generator: np.random.Generator, count: int) -> Columns:
+        """Draws the features of `count` records, int64 or float32 `[count, *shape]` by name.
+
+        A feature that varies in length is a masked array `[count, 5]` whose masked values are not
+        there.
+        """
+        columns: Columns = {}
+        lengths = np.zeros((count, 1), np.int64)
+        if any(feature.is_ragged for feature in self.features):
+            lengths = generator.integers(0, _MOST_VALUES + 1, (count, 1))
+        for feature in self.features:
+            shape = (count, *(size or _MOST_VALUES for size in feature.shape))
+            if feature.vocabulary:
+                columns[feature.name] = _zipf(generator.random(shape), feature.vocabulary_size)
+            else:
+                columns[feature.name] = generator.standard_normal(shape, dtype=np.float32)
+            if feature.is_ragged:
+                columns[feature.name] = np.ma.array(
+                    columns[feature.name], mask=np.arange(_MOST_VALUES) >= lengths
+                )
+        return columns
+
+    def logits(self, columns: Mapping[str, npt.NDArray[np.generic]]) -> Logits:
+        """The true log-odds `[count]` of records."""
+        sizes = {True: 0, False: 0}
+        for feature in self.features:
+            sizes[bool(feature.vocabulary)] += _width(feature)
+        both = all(sizes.values())
+        shares = {True: 1 - _NUMBERS_SHARE if both else 1.0, False: _NUMBERS_SHARE if both else 1.0}
+        total: Logits | float = 0.0
+        for feature in self.features:
+            is_id = bool(feature.vocabulary)
+            part = self._part(feature, columns[feature.name].reshape(-1, _width(feature)))
+            total = total + part * math.sqrt(shares[is_id] / sizes[is_id])
+        return (np.asarray(total) - self._center) * self._scale + self._bias
+
+    def labels(self, generator: np.random.Generator, logits: Logits) -> npt.NDArray[np.int64]:
+        """Draws labels `[count]` (0 or 1) of true log-odds `[count]`."""
+        return (generator.random(len(logits)) < _sigmoid(logits)).astype(np.int64)
+
+    def _part(self, feature: Feature, values: npt.NDArray[np.generic]) -> Logits:
+        """What one feature `[count, size]` adds to the raw logit `[count]`."""
+        columns = np.arange(_width(feature), dtype=np.uint64) * np.uint64(not feature.is_ragged)
+        seeds = _mixed(np.array([self.seed], dtype=np.uint64))
+        of_feature = _mixed(seeds ^ np.uint64(zlib.crc32(feature.name.encode())))
+        keys = _mixed(of_feature + columns * _GOLDEN)
+        is_there = ~np.ma.getmaskarray(values)
+        values = np.ma.getdata(values)
+        if not feature.vocabulary:
+            return np.asarray((values * is_there).astype(np.float64) @ _normal(keys))
+        weights = _normal(keys ^ _mixed(values.astype(np.uint64)))
+        damping = 1.0 / (1.0 + values.astype(np.float64) / _HALF_WEIGHT_ID)
+        return np.asarray((weights * damping * is_there).sum(axis=1))
+
+
+def _width(feature: Feature) -> int:
+    """Number of columns of a feature's values."""
+    return _MOST_VALUES if feature.size is None else feature.size
+
+
+def _zipf(uniform: npt.NDArray[np.float64], vocabulary: int) -> npt.NDArray[np.int64]:
+    """Ids in `[0, vocabulary)` whose density falls as (id + 1) to the power of the exponent."""
+    power = 1.0 - _ZIPF_EXPONENT
+    ranks = (1.0 - uniform * (1.0 - (vocabulary + 1.0) ** power)) ** (1.0 / power)
+    return np.minimum(ranks.astype(np.int64) - 1, vocabulary - 1)
+
+
+def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """The finalizer of splitmix64: a bijection of 64 bits that looks random."""
+    mixed = values + _GOLDEN
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def _normal(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
+    """A standard normal number per key (Box and Muller)."""
+    radius, angle = ((_mixed(keys ^ np.uint64(salt)) >> np.uint64(11)) for salt in (1, 2))
+    return np.sqrt(-2.0 * np.log((radius + 1.0) / 2.0**53)) * np.cos(angle * (math.tau / 2.0**53))
+
+
+def _sigmoid(logits: Logits) -> Logits:
+    return 1.0 / (1.0 + np.exp(-logits))
+
+
+def _bias_for(logits: Logits) -> float:
+    """What to add to the logits so that the wanted share is positive, by bisection."""
+    low, high = -30.0, 30.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        if float(_sigmoid(logits + middle).mean()) < _POSITIVE_SHARE:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 def generate(

@@ -18,27 +18,30 @@ import os
 import posixpath
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 from absl import flags
 
 from tfps import byte_size
-from tfps.data import dataset_writer, manifest
+from tfps.data import bad_records, dataset_writer, manifest, tfrecord
+from tfps.data.dataset_writer import DatasetWriter
+from tfps.data.examples import CountsSum, RecordCounter
+from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
-from tfps.data.record_order import describe_room
+from tfps.data.record_order import describe_room, scratch_for, whole_shuffle
 from tfps.data.schema import Schema, lacking, share, ways_out
 from tfps.data.shards import STRIDE, RecordIndex
-from tfps.data.value_counts import CountsSum
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
 from tfps.storage import files, objects
 from tfps.storage.failures import StorageError
 from tfps.storage.objects import Use
 from trainer import entry
+from trainer.console import file_progress
+from trainer.console.file_progress import FileProgress
 from trainer.console.inspection_text import say_counts, warn_of_sorted
 from trainer.datasets import data_files, shard_scan
-from trainer.datasets.data_files import copy_shuffled, files_to_copy
 from trainer.datasets.row_encoding import ConfiguredExperiment
 from trainer.datasets.shard_scan import CHECKED_RECORDS, ShardScan
 from trainer.flags import experiment_flags, shuffle_flags
@@ -148,6 +151,79 @@ def _remedy(scan: ShardScan, schema: Schema) -> str:
                 f"{ways_out(feature, schema)}"
             )
     return "the config's features() must be what the records hold"
+
+
+def files_to_copy(data: str) -> list[str]:
+    """A dataset's shards, or the TFRecord files that a path, a glob or a directory names."""
+    if files.exists(posixpath.join(data, manifest.FILE)):
+        dataset = manifest.read(data, "--data")
+        return [dataset.path_of(shard) for shard in dataset.shards]
+    if files.exists(posixpath.join(data, dataset_writer.FILE)):
+        raise UserError(
+            f"--data={data} is where a dataset is written, or was when the program was ended; make "
+            "that dataset first"
+        )
+    return data_files.find_records(data, "--data")
+
+
+def copy_shuffled(
+    experiment: Experiment,
+    paths: Sequence[str],
+    output: str,
+    seed: int,
+    name: str = "",
+    overwrite: bool = False,
+) -> Manifest:
+    """Writes a dataset of all records of some files, with as many shards as files."""
+    schema = experiment.task.schema()
+    if output.rstrip("/") in {posixpath.dirname(path) for path in paths}:
+        raise UserError(
+            f"--output={output} holds files of --data, which stay as they are; name another "
+            "directory"
+        )
+    try:
+        size = sum(tf.io.gfile.stat(path).length for path in paths)
+        with (
+            DatasetWriter.open(
+                output, name or experiment.name, len(paths), schema, overwrite
+            ) as writer,
+            file_progress.shown(size) as progress,
+        ):
+            counter = RecordCounter(schema.all)
+            records = _copied_records(paths, schema.all, progress, counter)
+            writer.write_all_in_turn(whole_shuffle(records, seed, scratch_for(output)))
+            if not writer.records:
+                raise UserError(f"--data: {paths[0]} and the other files hold no records")
+            counts = counter.finish()
+            shard_scan.refuse_absent(
+                counts, writer.records, schema.all, paths, f"{paths[0]} and the others"
+            )
+            return writer.finish(counts=counts)
+    except tf.errors.OpError as error:
+        raise UserError(f"--data cannot be read: {error.message}") from None
+
+
+def _copied_records(
+    paths: Sequence[str],
+    features: Sequence[Feature],
+    progress: FileProgress,
+    counter: RecordCounter,
+) -> Iterator[bytes]:
+    """All records of the files as they stand there; refuses one that a copy would hide."""
+    for path in paths:
+        for record in tfrecord.scan(path, tfrecord.compression_of(path)):
+            problem = record.problem
+            if not problem and record.number < CHECKED_RECORDS:
+                problem = bad_records.find_problem(record.data or b"", features)
+            if problem or record.data is None:
+                raise UserError(
+                    f"{path}: record {record.number} (byte {record.offset}) {problem}; what is "
+                    "damaged, or other than the config's features(), is not copied: make the file "
+                    "again"
+                )
+            counter.add(record.data)
+            yield tfrecord.frame(record.data)
+        progress.add(tf.io.gfile.stat(path).length)
 
 
 def main() -> None:

@@ -29,13 +29,12 @@ from tfps.checkpoint.checkpoint import DamagedCheckpointError, explain_failures
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.saved_values import named_checkpoint, summaries
 from tfps.data import bad_records, manifest
-from tfps.data.examples import LISTS
+from tfps.data.examples import LISTS, Counts, CountsSum
 from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
 from tfps.data.schema import Schema, is_wrong, notes
 from tfps.data.shards import STRIDE
 from tfps.data.tfrecord import compression_of, scan
-from tfps.data.value_counts import Counts, CountsSum
 from tfps.errors import EXIT_OK, EXIT_USER, UserError
 from tfps.storage import files, objects
 from tfps.storage.objects import Use

@@ -24,13 +24,10 @@ from absl import flags
 
 from tfps import byte_size
 from tfps.data.dataset_writer import DatasetWriter, Frames, split
+from tfps.data.examples import CountsSum
 from tfps.data.manifest import Manifest
-from tfps.data.parquet import is_parquet, parquet_blocks
 from tfps.data.record_order import describe_room, scratch_for, whole_shuffle
-from tfps.data.row_blocks import Header, find_header, row_blocks
-from tfps.data.row_format import RowFormat
 from tfps.data.schema import Schema
-from tfps.data.value_counts import CountsSum
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
 from tfps.storage import files, objects
@@ -40,29 +37,11 @@ from trainer.console import file_progress
 from trainer.console.file_progress import FileProgress
 from trainer.console.inspection_text import say_counts, warn_of_sorted
 from trainer.datasets import data_files, row_encoding
-from trainer.datasets.row_encoding import Block, ConfiguredExperiment, EncodedRows
+from trainer.datasets.row_encoding import BadRows, ConfiguredExperiment, EncodedRows, RowFile
 from trainer.datasets.shard_scan import Processes, worthwhile
 from trainer.flags import experiment_flags, shuffle_flags
 
 _SHOWN_BAD_ROWS = 5
-
-
-class _BadRows:
-    """Counts bad rows and stops at one too many."""
-
-    def __init__(self, allowed: int) -> None:
-        self.count = 0
-        self._allowed = allowed
-
-    def take(self, bad: str, progress: FileProgress) -> None:
-        self.count += 1
-        if self.count > self._allowed:
-            raise UserError(
-                f"{bad}; fix the row, or leave bad rows out with --max_bad_rows={self.count} or "
-                "more"
-            )
-        if self.count <= _SHOWN_BAD_ROWS:
-            progress.write(f"left out: {bad}")
 
 
 def prepare(
@@ -87,10 +66,10 @@ def prepare(
     experiment = get_experiment()
     task = experiment.task
     row_format = row_encoding.format_of(experiment)
-    sources = [(path, _header(path, row_format)) for path in inputs]
+    sources = [RowFile.of(path, row_format) for path in inputs]
     dealt_to = shards if shuffle_seed is None else 1  # shuffled ones are dealt out afterwards
     encode = functools.partial(row_encoding.encode, experiment=get_experiment, shards=dealt_to)
-    bad_rows = _BadRows(max_bad_rows)
+    bad_rows = BadRows(max_bad_rows)
     with (
         DatasetWriter.open(
             output, name or experiment.name, shards, task.schema(), overwrite
@@ -98,7 +77,8 @@ def prepare(
         Processes(processes, row_encoding.__name__, "keras") as pool,
         file_progress.shown(_size(inputs)) as progress,
     ):
-        encoded = pool.map(encode, _blocks(sources, row_format))
+        blocks = (block for source in sources for block in source.blocks())
+        encoded = pool.map(encode, blocks)
         counts = CountsSum()
         dealt = _good_rows(encoded, bad_rows, progress, counts)
         if shuffle_seed is None:
@@ -113,34 +93,20 @@ def prepare(
 
 
 def _good_rows(
-    blocks: Iterable[EncodedRows], bad_rows: _BadRows, progress: FileProgress, counts: CountsSum
+    blocks: Iterable[EncodedRows], bad_rows: BadRows, progress: FileProgress, counts: CountsSum
 ) -> Iterator[list[Frames]]:
-    """The records of blocks as they are dealt to the shards; counts them, and shows how far."""
+    """The records of blocks as they are dealt to the shards; counts them, and shows progress."""
     count = 0
     for encoded in blocks:
         for bad in encoded.bad_rows:
-            bad_rows.take(bad, progress)
+            bad_rows.add(bad)
+            if bad_rows.count <= _SHOWN_BAD_ROWS:
+                progress.write(f"left out: {bad}")
         if encoded.count:
             yield encoded.frames
         count += encoded.count
         counts.add(encoded.counts)
         progress.add(encoded.size, f"{count:,} rows")
-
-
-def _header(path: str, row_format: RowFormat) -> Header | None:
-    """The header of a file of text, if it has one that names the columns of the fields."""
-    header = None if is_parquet(path) else find_header(path, row_format)
-    if header:
-        header.layout(row_format)
-    return header
-
-
-def _blocks(sources: Iterable[tuple[str, Header | None]], row_format: RowFormat) -> Iterator[Block]:
-    for path, header in sources:
-        if is_parquet(path):
-            yield from parquet_blocks(path, row_format)
-        else:
-            yield from row_blocks(path, row_format.delimiter, header=header)
 
 
 def _size(inputs: Sequence[str]) -> int:

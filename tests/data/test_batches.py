@@ -11,9 +11,8 @@ from configs.smoke import Smoke
 from tests import corruption
 from tests.data.numbered_shard import BATCH, COUNT, source_of, write
 from tfps.data import bad_records
-from tfps.data.batches import Batching, read_batches, read_good_batches
 from tfps.data.feature import Feature
-from tfps.data.record_source import RecordSource
+from tfps.data.record_source import Batching, RecordSource, read_batches, read_good_batches
 from tfps.data.schema import Schema
 
 SCHEMA = Smoke().schema()

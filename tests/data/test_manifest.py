@@ -43,7 +43,7 @@ def test_what_is_written_is_read(dataset: Manifest) -> None:
         path = read.path_of(shard)
         assert sum(1 for _ in tf.data.TFRecordDataset(path)) == shard.records
         assert Path(path).stat().st_size == shard.bytes
-        manifest.verify(read, shard)
+        assert checksum.of_file(path) == shard.crc32c
     assert read.bytes == sum(shard.bytes for shard in read.shards)
     assert json.loads(manifest_path(dataset).read_text())["format"] == 3
     assert read.shards[2].crc32c == "00000000"
@@ -52,20 +52,6 @@ def test_what_is_written_is_read(dataset: Manifest) -> None:
 def test_the_checksum_is_the_known_one(tmp_path: Path) -> None:
     (tmp_path / "digits").write_text("123456789")
     assert checksum.of_file(str(tmp_path / "digits")) == "e3069283"
-
-
-def test_a_changed_shard_fails_its_checksum(dataset: Manifest) -> None:
-    shard = dataset.shards[0]
-    path = Path(dataset.path_of(shard))
-    content = bytearray(path.read_bytes())
-    content[20] ^= 1
-    path.write_bytes(content)
-    manifest.read(dataset.directory)
-    with pytest.raises(UserError, match=r"few-00000-of-00003\.tfrecord is corrupt: its crc32c is"):
-        manifest.verify(dataset, shard)
-    path.unlink()
-    with pytest.raises(UserError, match="cannot be read"):
-        manifest.verify(dataset, shard)
 
 
 def test_directories_that_are_no_dataset(tmp_path: Path) -> None:

@@ -9,10 +9,9 @@ import tensorflow as tf
 import tfps
 from configs.smoke import Smoke
 from tfps.data import examples
-from tfps.data.batches import Batching, read_batches, read_good_batches
 from tfps.data.feature import Feature
 from tfps.data.negatives import POPULARITY, UNIFORM, Negatives
-from tfps.data.record_source import RecordSource
+from tfps.data.record_source import Batching, RecordSource, read_batches, read_good_batches
 from tfps.data.schema import Schema
 from tfps.errors import UserError
 from tfps.experiment import overrides
@@ -109,7 +108,7 @@ def drawn(by, ids, count, columns=("item",), number=0):
     sampled = Negatives.of(count, columns, by, FEATURES[1:2], LABELS[:1])
     numbers = tf.constant(7, tf.int64), tf.constant(number, tf.int64)
     ids = tf.constant(ids, tf.int64)
-    features, _ = sampled.beside({"item": ids}, {"bought": tf.ones_like(ids)}, *numbers)
+    features, _ = sampled.add_to({"item": ids}, {"bought": tf.ones_like(ids)}, *numbers)
     return features["item"].numpy().reshape([len(ids), 1 + count])[:, 1:]
 
 
@@ -155,7 +154,7 @@ def test_an_id_may_be_a_list_of_one():
     feature = Feature("item", "int64", (1,), VOCABULARY)
     sampled = Negatives.of(2, ("item",), UNIFORM, (feature,), LABELS[:1])
     numbers = tf.constant(7, tf.int64), tf.constant(0, tf.int64)
-    features, labels = sampled.beside({"item": ids}, {"bought": tf.ones_like(ids)}, *numbers)
+    features, labels = sampled.add_to({"item": ids}, {"bought": tf.ones_like(ids)}, *numbers)
     assert features["item"].shape == labels["bought"].shape == (6, 1)
     of_first, of_second = drawn(UNIFORM, [4, 7], 2)
     assert features["item"].numpy()[:, 0].tolist() == [4, *of_first, 7, *of_second]

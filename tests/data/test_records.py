@@ -6,8 +6,7 @@ import tensorflow as tf
 
 from configs.smoke import Smoke
 from tests.data.numbered_shard import BATCH, COUNT, source_of, write
-from tfps.data.batches import Batching, read_batches
-from tfps.data.record_source import RecordSource
+from tfps.data.record_source import Batching, RecordSource, read_batches
 
 
 @pytest.fixture(scope="module")

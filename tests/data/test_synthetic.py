@@ -3,9 +3,9 @@ import pytest
 
 from configs.criteo import Criteo
 from tfps.data.feature import Feature
-from tfps.data.synthetic import PlantedSignal
 from tfps.errors import UserError
 from tfps.experiment import metrics
+from trainer.generate import PlantedSignal
 
 LABEL = Feature("label", "int64", vocabulary=2)
 MIXED = (

@@ -2,9 +2,8 @@
 
 import pytest
 
-from tfps.data.manifest import Manifest
+from tfps.data.manifest import Manifest, TrainingData, directories
 from tfps.data.shards import RecordIndex, Shard
-from tfps.data.training_data import TrainingData, directories
 from tfps.errors import UserError
 
 

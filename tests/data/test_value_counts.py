@@ -4,9 +4,9 @@ import pytest
 
 from tests.data.example_records import UNSET, example, list_with_context, value
 from tfps.data.example_encoder import RecordEncoder
+from tfps.data.examples import CountsSum, RecordCounter, ValueCounts, count_records
 from tfps.data.feature import Feature
 from tfps.data.schema import Schema, notes, refuse_absent, refuse_missing
-from tfps.data.value_counts import CountsSum, RecordCounter, ValueCounts, count_records
 from tfps.errors import UserError
 
 AGE = Feature("age", "float32")

@@ -27,10 +27,8 @@ from tfps.coordinator.executor import ClusterExecutor
 from tfps.coordinator.lanes import lanes_of
 from tfps.coordinator.worker_coordinator import WorkerCoordinator
 from tfps.data import manifest
-from tfps.data.batches import Batching, read_batches
-from tfps.data.manifest import Manifest
-from tfps.data.record_source import RecordSource
-from tfps.data.training_data import TrainingData
+from tfps.data.manifest import Manifest, TrainingData
+from tfps.data.record_source import Batching, RecordSource, read_batches
 from tfps.experiment import overrides
 from tfps.experiment.experiment import Experiment
 from tfps.leases.bad_record_log import BadRecords

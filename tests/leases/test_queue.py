@@ -3,9 +3,8 @@ import random
 import numpy as np
 import pytest
 
-from tfps.data.manifest import Manifest
+from tfps.data.manifest import Manifest, TrainingData
 from tfps.data.shards import RecordIndex, Shard
-from tfps.data.training_data import TrainingData
 from tfps.errors import UserError
 from tfps.leases.bad_record_log import BadRecords
 from tfps.leases.lease import CHUNK_BLOCKS, EpochOrder

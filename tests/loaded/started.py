@@ -45,5 +45,10 @@ def _noted(pid: int) -> dict | None:
     return found if found["began"] == _began(pid) else None
 
 
-def _began(pid: int) -> float:
-    return psutil.Process(pid).create_time()
+def _began(pid: int) -> int:
+    # Clock ticks since boot: psutil's create_time adds the time of boot, which moves with the clock.
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        raise psutil.NoSuchProcess(pid) from None
+    return int(stat.rpartition(")")[2].split()[19])

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from tests.training_fixtures import Trainer, WithOptimizer, dataset
-from tfps.data.batches import Batching, read_batches
+from tfps.data.record_source import Batching, read_batches
 from tfps.experiment.mode import Async
 from tfps.job_dir.report import StalenessCounts
 

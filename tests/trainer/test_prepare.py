@@ -9,10 +9,10 @@ import tensorflow as tf
 from configs import census, criteo, smoke
 from tests.loaded import client
 from tfps.data import examples, manifest, schema
+from tfps.data.examples import ValueCounts
 from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
 from tfps.data.row_blocks import BLOCK_BYTES
-from tfps.data.value_counts import ValueCounts
 from tfps.errors import UserError
 from trainer.datasets.row_encoding import ConfiguredExperiment
 from trainer.index import index

@@ -18,7 +18,7 @@ from configs.smoke import Smoke
 from tests import counting_task
 from tests.training_fixtures import Trainer, dataset, reused, train_with
 from tfps.barrier.loop import MemberState
-from tfps.data.batches import Batching, read_batches
+from tfps.data.record_source import Batching, read_batches
 from tfps.experiment.mode import Bounded, Sync
 from tfps.job_dir.report import StalenessCounts
 from tfps.leases.lease import EpochOrder

@@ -10,8 +10,7 @@ import tensorflow as tf
 from configs.smoke import Smoke
 from tests import counting_task
 from tests.training_fixtures import Trainer, dataset, reused
-from tfps.data.batches import Batching, read_batches
-from tfps.data.record_source import RecordSource
+from tfps.data.record_source import Batching, RecordSource, read_batches
 from tfps.job_dir.report import StalenessCounts
 from tfps.leases.lease import EpochOrder
 from tfps.model.variables import draw_of

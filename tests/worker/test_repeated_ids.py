@@ -11,7 +11,7 @@ import tfps
 from tests.training_fixtures import Trainer, dataset
 from tests.worker.test_barrier_loop import BATCH, SEED, Plain
 from tests.worker.test_keyed_modes import CASES, MEMBERS, ROUNDS
-from tfps.data.batches import Batching, read_batches
+from tfps.data.record_source import Batching, read_batches
 from tfps.export.keras_file import trained_model
 from tfps.leases.lease import EpochOrder
 from tfps.model.inputs import model_inputs

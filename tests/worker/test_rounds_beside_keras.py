@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tests.training_fixtures import InHalfPrecision, Trainer, dataset
 from tests.worker.test_barrier_loop import BATCH, SEED, Plain, barrier_of, steps_of
-from tfps.data.batches import Batching, read_batches
+from tfps.data.record_source import Batching, read_batches
 from tfps.experiment.mode import Sync
 from tfps.export.keras_file import trained_model
 from tfps.leases.lease import EpochOrder

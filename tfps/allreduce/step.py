@@ -8,8 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.allreduce.group import ReplicaGroup
-from tfps.data.batches import read_batches
-from tfps.data.record_source import PackedSource
+from tfps.data.record_source import PackedSource, read_batches
 from tfps.experiment.experiment import Experiment
 from tfps.leases.lease import EpochOrder
 from tfps.leases.progress import LeaseProgress

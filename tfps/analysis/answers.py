@@ -14,16 +14,11 @@ Predictions = Mapping[str, npt.NDArray[np.float32]]
 
 
 class Measure(NamedTuple):
-    """A metric of some records' predictions.
-
-    Attributes:
-        short_name: In a job's report, if the task measures it by default.
-        of: Its value, of predictions `[n, ...]`.
-    """
+    """A metric of some records' predictions."""
 
     name: str
-    short_name: str
-    of: Callable[[npt.ArrayLike], float]
+    short_name: str  # in a job's report
+    of: Callable[[npt.ArrayLike], float]  # its value, of predictions `[n, ...]`
     is_error: bool = False
 
     def goodness(self, predictions: npt.ArrayLike) -> float:
@@ -33,30 +28,18 @@ class Measure(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Answers:
-    """What a model predicts of records, next to what came, for one label.
+    """What a model predicts of records, next to what came, for one label."""
 
-    Attributes:
-        label: Its name; empty where the labels are not known.
-        labels: `[n, ...]`; empty where they are not known.
-        predictions: `[n, ...]` float32.
-    """
-
-    label: str
+    label: str  # empty where labels are not known
     output: str
-    labels: npt.NDArray[Any]
+    labels: npt.NDArray[Any]  # `[n, ...]`, empty where they are not known
     predictions: npt.NDArray[np.float32]
 
     @classmethod
     def of(
         cls, labels: Mapping[str, npt.NDArray[Any]], predictions: Predictions, label: str = ""
     ) -> Self:
-        """The answers for one of the labels.
-
-        Args:
-            labels: By name, `[n, ...]`; none where they are not known.
-            predictions: By name, `[n, ...]`; of several, that of the label's own name counts.
-            label: Its name; empty for the first that has a prediction.
-        """
+        """The answers for one label, or the first with a prediction; arrays `[n, ...]` by name."""
         single = next(iter(predictions)) if len(predictions) == 1 else ""
         known = [name for name in labels if single or name in predictions]
         if not labels and not label:
@@ -151,6 +134,6 @@ class Answers:
 
     @property
     def _are_classes(self) -> bool:
-        """Whether there is a value for each class, of which the label is one."""
+        """Whether there is a value for each class, and the label is a class."""
         several = self.predictions.ndim > 1 and self.predictions.shape[-1] > 1
         return several and self.labels.size == self.predictions.size // self.predictions.shape[-1]

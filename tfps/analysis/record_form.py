@@ -4,7 +4,7 @@ import csv
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from tfps.data import examples
 from tfps.data.feature import Feature
-from tfps.data.row_format import RowFormat
+from tfps.data.row_blocks import RowBlock
+from tfps.data.row_format import BadRow, RowFormat
 from tfps.errors import UserError
 from tfps.experiment import overrides
 from tfps.experiment.task import Task
@@ -22,7 +23,7 @@ from tfps.export.loaded_model import ExportedModel
 Records = Mapping[str, Any]
 
 _MOST_VALUES = 64  # of a vector whose values are parts of their own
-_OTHER = "other"  # token, of which a vocabulary does not have the word
+_OTHER = "other"  # a token without a word in the vocabulary
 _RANGES = 4  # into which numbers are cut, with as many records each
 _MOST_LETTERS = 40
 _MOST_LISTED = 3
@@ -30,11 +31,7 @@ _MOST_LISTED = 3
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a value stands in a record.
-
-    Attributes:
-        index: Number of the value among the feature's, laid end to end; None for all of them.
-    """
+    """Where a value is in a record; the index counts the feature's values, None for all of them."""
 
     feature: str
     index: int | None = None
@@ -75,25 +72,15 @@ def exchanged(records: Records, part: Part, others: Records) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class RecordForm:
-    """What a model's records hold.
+    """What a model's records hold."""
 
-    Attributes:
-        features: The features; of a config, with the tokens of their vocabularies.
-        row_format: How a row of text becomes a record; None where no config says so.
-    """
-
-    features: tuple[Feature, ...]
+    features: tuple[Feature, ...]  # of a config, with the tokens of their vocabularies
     labels: tuple[Feature, ...]
-    row_format: RowFormat | None = None
+    row_format: RowFormat | None = None  # None without a config that reads rows
 
     @classmethod
     def of(cls, model: ExportedModel, config: str = "", sets: Sequence[str] = ()) -> Self:
-        """The form of a model's records.
-
-        Args:
-            config: Path of the config with which it was trained; empty to do without.
-            sets: What was set of its fields, as `task.dim=8`.
-        """
+        """The form of a model's records; with the config it was trained with, also of rows."""
         if not config:
             return cls(model.features, model.labels)
         task = overrides.apply(overrides.load(config), sets).task
@@ -108,9 +95,9 @@ class RecordForm:
     def parts(self) -> list[Part]:
         """The parts of a record.
 
-        What is made of one column of a row is one part: of an age and its bucket neither says
-        anything without the other. Without columns each feature is a part; of a vector of up to 64
-        values each value is one, as NAME[0], NAME[1] and so on.
+        What is made of one column of a row is one part, such as an age and its bucket. Without
+        columns each feature is a part; of a vector of up to 64 values each value is one, as
+        NAME[0], NAME[1] and so on.
         """
         fields = self.row_format.fields if self.row_format else {}
         found: dict[str, list[Place]] = {}
@@ -134,11 +121,9 @@ class RecordForm:
         return found[name]
 
     def typed(self, rows: Sequence[str | Mapping[str, Any]]) -> dict[str, Any]:
-        """Records that were written by hand.
+        """Records written by hand: a row of text in the config's format, or values by feature name.
 
-        Args:
-            rows: For each record a row of text in the config's format, with or without the labels'
-                columns; or its values by feature name: a number, a text, or a list of them.
+        A row may have the labels' columns. A value is a number, a text, or a list of them.
         """
         if not rows:
             raise UserError("no record is given")
@@ -157,7 +142,7 @@ class RecordForm:
         }
 
     def cells(self, row: str) -> dict[str, str]:
-        """What stands in the columns of a row of text."""
+        """The cells of a row of text, by column."""
         layout = self._layout("the row", row)
         [cells] = csv.reader([row], delimiter=layout.delimiter, skipinitialspace=True)
         return dict(zip(layout.columns, map(str.strip, cells), strict=False))
@@ -196,8 +181,9 @@ class RecordForm:
         return 0 if isinstance(feature.vocabulary, tuple) else 2 - (feature.dtype != "float32")
 
     def _read(self, where: str, text: str) -> Mapping[str, Any]:
-        """The values of a row of text."""
-        [(_, values)] = self._layout(where, text).read_lines(where, [text])
+        content = text.encode("utf-8", errors="surrogateescape")
+        layout = self._layout(where, text)
+        [(_, values)] = RowBlock(where, 0, content, len(content)).rows(layout, _refuse)
         return values
 
     def _layout(self, where: str, text: str) -> RowFormat:
@@ -211,6 +197,10 @@ class RecordForm:
         if text.count(full.delimiter) < len(full.columns) - 1:
             full = full.without([label.name for label in self.labels])
         return full.only([feature.name for feature in self.features])
+
+
+def _refuse(bad: BadRow) -> NoReturn:
+    raise bad
 
 
 def _as_bytes(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Finds the records of a shard that cannot be trained, and says what is wrong with each.
 
-A worker's error names neither the record nor, often, the reason: TensorFlow reads and parses
-records in batches. The chief reads the same records once more, one by one.
+A worker's error often names neither record nor reason: TensorFlow reads and parses records in
+batches. The chief reads the same records again, one by one.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from tfps.data.examples import LISTS
+from tfps.data.examples import LISTS, kind_of
 from tfps.data.feature import Feature
 from tfps.data.record_source import RecordSource
 from tfps.data.tfrecord import scan
@@ -21,11 +21,7 @@ _CONTENTS = {"int64_list": "integers", "float_list": "floats", "bytes_list": "st
 
 
 def foreign_kind(record: bytes) -> str:
-    """What a record is that is no Example.
-
-    Returns:
-        What to say after the record's name; empty where it may be an Example.
-    """
+    """What a record is that is no Example, for messages; empty where it may be one."""
     return _list_with_context(record) or _sequence(record)
 
 
@@ -65,25 +61,17 @@ def _sequence(record: bytes) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class BadRecord:
-    """A record that cannot be trained, with those behind it that nobody can tell apart.
+    """A record that cannot be trained, with those after it that are lost with it."""
 
-    Attributes:
-        number: Of the record in its shard, from 0.
-        offset: Byte at which it begins; of what is decompressed, when the shard is compressed.
-        records: How many records are lost with it, itself included: more than 1 where the file ends
-            or its length is damaged, up to the next record whose offset is known.
-        next_offset: Byte at which the record behind them begins; 0 where there is none.
-    """
-
-    number: int
-    offset: int
+    number: int  # in its shard, from 0
+    offset: int  # byte at which it begins; of what is decompressed in a compressed shard
     reason: str
+    # More than 1 where the file ends or a length is damaged: up to the next known offset.
     records: int = 1
-    next_offset: int = 0
+    next_offset: int = 0  # byte of the record after them; 0 where there is none
 
     @property
     def end(self) -> int:
-        """Number of the record behind."""
         return self.number + self.records
 
     def __str__(self) -> str:
@@ -93,14 +81,9 @@ class BadRecord:
 def find(
     source: RecordSource, features: Sequence[Feature], first: int, end: int
 ) -> list[BadRecord]:
-    """Reads some records of a shard and holds them against their checksums and the features.
+    """Checks records `first` to `end` of a shard against their checksums and the features.
 
-    Those before them, from the nearest one on whose offset is known, have to be read as well, and
-    are held against their checksums.
-
-    Args:
-        features: Features and labels that every record must hold, ids within their vocabularies.
-        end: Number of the one after the last.
+    The records before them, from the nearest known offset on, are checked against their checksums.
     """
     bad: list[BadRecord] = []
     number, offset = _known(source, first)
@@ -126,10 +109,7 @@ def find(
 
 
 def describe(bad: Sequence[BadRecord]) -> str:
-    """The first of some bad records, and how many there are; empty where there is none.
-
-    Of a record that lacks a feature also the way out of it.
-    """
+    """The first of some bad records, how many there are, and the way out if it lacks a feature."""
     if not bad:
         return ""
     count = sum(each.records for each in bad)
@@ -140,13 +120,12 @@ def describe(bad: Sequence[BadRecord]) -> str:
 
 
 def _known(source: RecordSource, record: int) -> tuple[int, int]:
-    """The nearest record whose offset is known, at or before one, and its byte."""
     entry = min((record - source.first) // source.stride, len(source.offsets) - 1)
     return source.first + entry * source.stride, source.offsets[entry]
 
 
 def _known_behind(source: RecordSource, record: int) -> tuple[int, int]:
-    """The nearest such record behind one; the end of all, and byte 0, where the file has none."""
+    """The nearest known record after one, and its byte; the end and byte 0 without one."""
     entry = (record - source.first) // source.stride + 1
     if entry < len(source.offsets):
         offset = source.offsets[entry]
@@ -156,20 +135,15 @@ def _known_behind(source: RecordSource, record: int) -> tuple[int, int]:
 
 
 def find_problem(record: bytes, features: Sequence[Feature], may_lack: bool = False) -> str:
-    """Why a record is not what the features say.
+    """What is wrong with a record, such as "has no 'age'"; empty for a good one.
 
-    Args:
-        features: Features and labels that it must hold.
-        may_lack: Whether it may lack any of them, or have empty lists.
-
-    Returns:
-        What to say after the record's name, such as "has no 'age'"; empty for a good record.
+    Ids must lie within their vocabularies. With `may_lack`, features may be missing or empty.
     """
     try:
         held = tf.train.Example.FromString(record).features.feature
     except DecodeError:
         return foreign_kind(record) or "is no tf.train.Example"
-    may_be_foreign = not features or any(_kind(each, held) is None for each in features)
+    may_be_foreign = not features or any(kind_of(each, held) is None for each in features)
     if may_be_foreign and (found := foreign_kind(record)):
         return found
     for feature in features:
@@ -178,13 +152,8 @@ def find_problem(record: bytes, features: Sequence[Feature], may_lack: bool = Fa
     return ""
 
 
-def _kind(feature: Feature, held: Any) -> str | None:
-    """Which list a record holds for a feature; None where it lacks it."""
-    return held[feature.name].WhichOneof("kind") if feature.name in held else None
-
-
 def _problem(feature: Feature, held: Any, may_lack: bool) -> str:
-    kind, is_fine = _kind(feature, held), may_lack or feature.may_be_absent
+    kind, is_fine = kind_of(feature, held), may_lack or feature.may_be_absent
     if kind is None and (is_fine or feature.name not in held):
         return "" if is_fine else f"has no {feature.name!r} (it has {listed(sorted(held))})"
     if kind is None:

@@ -62,10 +62,8 @@ def _of_array(array: Array) -> Array | list[Any]:
 
 
 def _of_frame(values: Any) -> Array | list[Any]:
-    """The cells of a column of pyarrow, polars or pandas' own dtypes.
-
-    The arrays that these make have floats where an integer is missing.
-    """
+    """The cells of a column of pyarrow, polars or pandas' own dtypes."""
+    # The arrays that these make have floats where an integer is missing.
     if hasattr(values, "isna") and (missing := np.asarray(values.isna())).any():
         raise Refusal(_first(missing), f"the value is missing; {exact_values.MISSING}")
     missing_count = getattr(values, "null_count", 0)
@@ -101,11 +99,9 @@ def _array_of_frame(values: Any) -> Array:
 
 
 def flatten(cells: Sequence[Any]) -> tuple[Array, Lengths]:
-    """The values in cells that are all scalars, or all lists or arrays, of any depth.
+    """The values of cells that are scalars, lists or arrays of one depth, end to end.
 
-    Returns:
-        The values of all cells, one after the other, and by depth of the lists that they stand in
-        how many each of these holds. Arrays in the lists may give the values more dimensions.
+    By depth of the lists, also how many values each list holds.
     """
     lengths: Lengths = []
     try:
@@ -188,19 +184,12 @@ _FLATTEN = "flatten the lists, pad them to one shape, or write several columns"
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """Values of some records.
-
-    Attributes:
-        values: `[records, *shape]`, or the values of all lists, one after the other. Texts are
-            bytes objects.
-        bounds: Where each list begins in `values` and the last one ends, `[records + 1]`; None for
-            values of one shape.
-    """
+    """Values of some records."""
 
     name: str
-    before: int
-    values: Array
-    bounds: npt.NDArray[np.int64] | None = None
+    before: int  # records
+    values: Array  # `[records, *shape]`, or the values of all lists end to end; texts are bytes
+    bounds: npt.NDArray[np.int64] | None = None  # of lists, `[records + 1]`; None for one shape
 
     @classmethod
     def of(cls, values: Any, name: str, before: int = 0) -> Self:
@@ -219,11 +208,9 @@ class Column:
 
     @property
     def records(self) -> int:
-        """Number of records."""
         return len(self.values) if self.bounds is None else len(self.bounds) - 1
 
     def part(self, first: int, end: int) -> Self:
-        """Some neighbouring records."""
         before = self.before + first
         if self.bounds is None:
             return dataclasses.replace(self, before=before, values=self.values[first:end])
@@ -232,7 +219,6 @@ class Column:
         return dataclasses.replace(self, before=before, values=values, bounds=bounds - bounds[0])
 
     def feature(self) -> Feature:
-        """The feature that holds them."""
         if self.bounds is None:
             if not self.values.size:
                 self._refuse(f"no value: the shape of a record is {self.values.shape[1:]}", 0)
@@ -308,11 +294,7 @@ def _of_ragged_tensor(values: tf.RaggedTensor) -> tuple[Array, npt.NDArray[np.in
 
 
 def _of_cells(cells: Sequence[Any], is_array: bool) -> tuple[Array, npt.NDArray[np.int64] | None]:
-    """Values of one shape; or of lists, with their bounds.
-
-    Args:
-        cells: A scalar, a list or an array per record.
-    """
+    """Values of one shape, or of lists with their bounds; each cell is a record's."""
     values, lengths = flatten(cells)
     if not lengths:
         return values, None

@@ -10,24 +10,17 @@ _T = TypeVar("_T")
 
 
 class _Converter(Generic[_T]):
-    """Converter of one cell, which knows how many are converted at once."""
+    """Converts one cell, or many by `column`; a bad text is a `ValueError`."""
 
     def __init__(self, column: Callable[[Sequence[str]], Sequence[_T]]):
-        """Converts one cell as it converts many.
-
-        Args:
-            column: Gives the values of many cells, and raises a `ValueError` if a text is none.
-        """
         self.column = column
 
     def __call__(self, text: str) -> _T:
-        """The value of one cell."""
         [value] = self.column([text])
         return value
 
 
 def _numbers(texts: Sequence[str]) -> Sequence[float]:
-    """Finite decimal numbers."""
     try:
         values = list(map(float, texts))
     except ValueError:
@@ -38,7 +31,6 @@ def _numbers(texts: Sequence[str]) -> Sequence[float]:
 
 
 def _integers(texts: Sequence[str]) -> Sequence[int]:
-    """Decimal integers."""
     try:
         return list(map(int, texts))
     except ValueError:
@@ -55,14 +47,13 @@ def token_id(vocabulary: Sequence[str]) -> Callable[[str], int]:
     return lambda text: ids.get(text, 0)
 
 
-class hexadecimal_id:  # noqa: N801 - it is used as the functions beside it
+class hexadecimal_id:  # noqa: N801 - it is used like a function
     """Converter from hexadecimal digits to an id in `[1, vocabulary)`; an empty cell is 0."""
 
     def __init__(self, vocabulary: int):
         self._ids = vocabulary - 1
 
     def __call__(self, text: str) -> int:
-        """The id of one cell."""
         if not text:
             return 0
         try:

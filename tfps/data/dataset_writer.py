@@ -13,11 +13,11 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tfps.data import manifest
+from tfps.data.examples import Counts
 from tfps.data.manifest import Manifest
 from tfps.data.schema import Schema
 from tfps.data.shards import STRIDE, RecordIndex, Shard
 from tfps.data.tfrecord import frame
-from tfps.data.value_counts import Counts
 from tfps.errors import UserError
 from tfps.storage import atomic_file, checksum, files
 from tfps.storage.failures import StorageError
@@ -90,8 +90,7 @@ def split(frames: bytes, sizes: npt.NDArray[np.int64]) -> Iterator[bytes]:
 class DatasetWriter:
     """A dataset being written; as a context it removes its shards when it fails.
 
-    A dataset that is in the directory already stays what it is until the new one is whole
-    (`tfps.data.dataset_writer`).
+    A dataset that is in the directory stays until the new one is whole.
     """
 
     def __init__(
@@ -115,13 +114,7 @@ class DatasetWriter:
     def open(
         cls, directory: str, name: str, shards: int, schema: Schema, overwrite: bool = False
     ) -> Self:
-        """Makes the directory and opens all shards.
-
-        Args:
-            directory: Made when it does not exist; local or `gs://`.
-            name: Prefix of the shards' names; where files have such names, a number follows it.
-            overwrite: Replaces a dataset that is in the directory; without it that is an error.
-        """
+        """Makes the directory and opens all shards; the name is the prefix of theirs."""
         manifest.check_name(name)
         if not 1 <= shards <= _MOST_SHARDS:
             raise UserError(f"shards={shards} must be from 1 to {_MOST_SHARDS:,}")
@@ -143,20 +136,14 @@ class DatasetWriter:
 
     @property
     def records(self) -> int:
-        """Number of records that were added."""
         return sum(self._records)
 
     def write(self, shard: int, record: bytes) -> None:
-        """Adds a serialized record to a shard."""
         framed = frame(record)
         self.write_frames(shard, framed, np.array([len(framed)]))
 
     def write_frames(self, shard: int, frames: bytes, sizes: npt.NDArray[np.int64]) -> None:
-        """Adds records that have their frames already to a shard.
-
-        Args:
-            sizes: Bytes of each, its frame included, `[records]`.
-        """
+        """Adds framed records to a shard; `sizes` are the bytes of each, its frame included."""
         try:
             self._files[shard].write(frames)
         except (tf.errors.OpError, StorageError) as error:
@@ -186,11 +173,7 @@ class DatasetWriter:
         best_auc: float | None = None,
         counts: Counts | None = None,
     ) -> Manifest:
-        """Closes the shards and writes the manifest.
-
-        Args:
-            counts: Over the records that were added; None where nobody counted.
-        """
+        """Closes the shards and writes the manifest; counts are None where nobody counted."""
         try:
             for opened in self._files:
                 opened.close()
@@ -258,6 +241,5 @@ def _unwritable(directory: str, error: tf.errors.OpError | StorageError) -> User
 
 
 def _names(prefix: str, shards: int) -> list[str]:
-    """Names of all shards, and of the index."""
     names = [f"{prefix}-{index:05d}-of-{shards:05d}.tfrecord" for index in range(shards)]
     return [*names, manifest.index_file(prefix)]

@@ -33,11 +33,9 @@ def kind_of(of: type) -> str:
 
 
 def array_of(cells: Sequence[Any]) -> Array:
-    """An array of integers, of floats, or of bytes objects; of dtype void for no cells.
-
-    NumPy alone would make texts of numbers among texts and floats of large integers, and cut zeros
-    from the ends of texts.
-    """
+    """An array of integers, of floats, or of bytes objects; of dtype void for no cells."""
+    # NumPy alone would make texts of numbers among texts and floats of large integers, and cut
+    # zeros from the ends of texts.
     if not cells:
         return np.empty(0, np.void)
     kinds = {each: kind_of(each) for each in set(map(type, cells))}
@@ -99,12 +97,7 @@ def _encoded(cells: Sequence[Any]) -> Array:
 
 
 def int64_of(values: Array, vocabulary_size: int = 0) -> Array:
-    """Integers as int64.
-
-    Args:
-        values: Numbers, `[n]`.
-        vocabulary_size: Number of ids; 0 for numbers that are no ids.
-    """
+    """Numbers as int64; with a vocabulary, ids that lie within it."""
     if values.dtype.kind == "f" and values.size:
         with np.errstate(invalid="ignore"):
             first = int(np.argmin(values == np.floor(values)))

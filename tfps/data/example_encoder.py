@@ -1,7 +1,7 @@
 """Serializes many records at once, a column after the other.
 
-What it writes is the wire format of `tf.train.Example`
-(https://protobuf.dev/programming-guides/encoding), with the prefixes that records share made once.
+It writes the wire format of `tf.train.Example` (https://protobuf.dev/programming-guides/encoding),
+with prefixes that records share made once.
 """
 
 import itertools
@@ -12,23 +12,18 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from tfps.data.examples import ValueCounts, count_values
 from tfps.data.feature import Feature
-from tfps.data.value_counts import ValueCounts, count_values
 
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = b"\x0a", b"\x12", b"\x1a"  # fields 1, 2, 3 of a Feature
-_FIRST, _SECOND = b"\x0a", b"\x12"  # field 1 and field 2, each a length and so many bytes
+_FIRST, _SECOND = b"\x0a", b"\x12"  # field 1 and field 2, each a length and that many bytes
 
 
 def batch_of(feature: Feature, columns: Sequence[Sequence[Any]]) -> Any:
-    """A batch as a model takes it.
+    """A batch for a model: an array `[n, *shape]`, ragged `[n, (values)]` for shape `(None,)`.
 
-    Args:
-        columns: A sequence per value of a record, each with one number or bytes per record; or one
-            sequence with a sequence per record.
-
-    Returns:
-        An array `[n, *shape]`, of bytes objects for strings; for shape `(None,)` a
-        `tf.RaggedTensor` `[n, (values)]`.
+    Strings are bytes objects. Columns hold a sequence per value of a record, each with a number or
+    bytes per record; or one sequence with a sequence per record.
     """
     if not feature.is_ragged and not _holds_lists(columns):
         if len(columns) != feature.size:
@@ -46,12 +41,7 @@ def batch_of(feature: Feature, columns: Sequence[Sequence[Any]]) -> Any:
 
 
 def numbers(feature: Feature, values: Any) -> npt.NDArray[Any]:
-    """Values of all records one after the other.
-
-    Args:
-        feature: Of dtype int64 or float32.
-        values: `[values of a record, n]`, or of shape `[n]`.
-    """
+    """Values `[values of a record, n]` or `[n]`, record by record, in the feature's dtype."""
     array = np.asarray(values)
     if array.size == 0:
         return np.zeros(0, np.int64 if feature.dtype == "int64" else np.float32)
@@ -97,12 +87,7 @@ class RecordEncoder:
         self.counts: dict[str, ValueCounts] = {}
 
     def encode(self, columns: Mapping[str, Sequence[Sequence[Any]]]) -> list[bytes]:
-        """The records.
-
-        Args:
-            columns: By feature name, a sequence per value of a record, each with one number or
-                bytes per record; for shape `(None,)` one sequence with a sequence per record.
-        """
+        """The records of columns, which are by feature name as `batch_of` takes them."""
         self.counts = {}
         parts = [self._entries(feature, columns[feature.name]) for feature in self._features]
         joined = map(b"".join, zip(*parts, strict=True))
@@ -142,7 +127,6 @@ class _Prefix:
         self._made: dict[int, bytes] = {}
 
     def of(self, length: int) -> bytes:
-        """What stands before so many bytes."""
         prefix = self._made.get(length)
         if prefix is None:
             prefix = self._made[length] = self._tag + _varint(length)
@@ -150,7 +134,7 @@ class _Prefix:
 
 
 def _entry_prefix(name: bytes, kind: bytes) -> Callable[[int], bytes]:
-    """What stands before so many bytes of a feature's list of values."""
+    """What precedes a feature's list of values, by its bytes."""
     made: dict[int, bytes] = {}
     key = _FIRST + _varint(len(name)) + name
 
@@ -204,7 +188,6 @@ def _strings(values: Any, sizes: npt.NDArray[np.int64], is_ragged: bool) -> list
 
 
 def _split(content: bytes, ends: npt.NDArray[np.int64]) -> list[bytes]:
-    """Pieces of bytes, each from one end to the next."""
     bounds = [0, *ends.tolist()]
     return [content[start:end] for start, end in itertools.pairwise(bounds)]
 

@@ -1,4 +1,4 @@
-"""One input of a model, as it stands in a record."""
+"""One input of a model, as a record holds it."""
 
 import dataclasses
 import math
@@ -94,12 +94,10 @@ class Feature:
 
     @property
     def is_ragged(self) -> bool:
-        """Whether records differ in their number of values."""
         return None in self.shape
 
     @property
     def may_be_absent(self) -> bool:
-        """Whether a record may lack it."""
         return self.is_ragged or self.default is not None
 
     @property
@@ -120,7 +118,7 @@ class Feature:
 
     @property
     def _vocabulary_crc32(self) -> int:
-        """Tells vocabularies of one size apart: other tokens, or another order, are other ids."""
+        """Differs for vocabularies of one size: other tokens, or another order, are other ids."""
         tokens = self.vocabulary if isinstance(self.vocabulary, tuple) else ()
         return zlib.crc32("\n".join(tokens).encode())
 

@@ -26,12 +26,7 @@ _IS_KEY: dict[str, Callable[[Any], bool]] = {
 
 
 class KeyRows(NamedTuple):
-    """Some rows of a file.
-
-    Attributes:
-        keys: `[n]` int64, or objects that are bytes.
-        vectors: `[n, dim]` float32, finite.
-    """
+    """Keys `[n]`, int64 or bytes objects, and their vectors `[n, dim]`, finite float32."""
 
     keys: np.ndarray
     vectors: np.ndarray
@@ -40,13 +35,10 @@ class KeyRows(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class KeyRowFiles:
-    """Files that hold keys and vectors.
+    """Files that hold keys (int64 or string) and vectors.
 
     A Parquet file has a column `key` of integers or strings and a column `vector` of lists of
     numbers; a record of a TFRecord file has the features `key` and `vector`.
-
-    Attributes:
-        key_dtype: `int64` or `string`.
     """
 
     path: str
@@ -54,7 +46,6 @@ class KeyRowFiles:
     dim: int
 
     def paths(self) -> list[str]:
-        """The files, in the order of their names."""
         path = self.path
         if files.is_directory(path):
             names = [n for n in files.names(path) if ".tfrecord" in n or n.endswith(".parquet")]

@@ -1,4 +1,4 @@
-"""The file that makes a directory of shards a dataset.
+"""The file that makes a directory of shards a dataset, and the datasets of a run's epochs.
 
 `manifest.json`, written after the last shard:
 
@@ -24,13 +24,14 @@
       },
       "rejected_rows": 0,               bad rows left out by --max_bad_rows
       "best_auc": 0.83,                 of the planted signal; null for data that was not generated
-      "origin": "written",              the shards with it; "found" where it was written beside them
+      "origin": "written",              the shards with it; "found" where they were there before
       "counts": {                       records of all shards with what may be wrong in a feature;
         "integers": {"missing": 0, "empty": 0, "misfit": 0, "not_finite": 2, "outside": 0}, ...
       }                                 absent of datasets from before they were counted
     }
 """
 
+import bisect
 import contextlib
 import dataclasses
 import functools
@@ -42,8 +43,8 @@ from typing import Any, Self
 
 import tensorflow as tf
 
+from tfps.data.examples import Counts, ValueCounts
 from tfps.data.shards import (
-    HINT,
     JsonFields,
     RecordIndex,
     Shard,
@@ -51,7 +52,6 @@ from tfps.data.shards import (
     read_index,
     with_generations,
 )
-from tfps.data.value_counts import Counts, ValueCounts
 from tfps.errors import UserError
 from tfps.storage import atomic_file, checksum, files
 from tfps.storage.failures import StorageError
@@ -60,17 +60,12 @@ FILE = "manifest.json"
 FORMAT = 3
 WRITTEN, FOUND = "written", "found"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_EPOCH = re.compile(r"\{epoch(?::0(\d))?\}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """What a dataset holds.
-
-    Attributes:
-        best_auc: The AUC that a planted signal allows, or None.
-        counts: Of features and labels by name; none where nobody counted.
-        directory: Where the dataset is; not part of the file.
-    """
+    """What a dataset holds."""
 
     name: str
     features: list[dict[str, Any]]
@@ -78,24 +73,22 @@ class Manifest:
     shards: tuple[Shard, ...]
     index: RecordIndex
     rejected_rows: int = 0
-    best_auc: float | None = None
+    best_auc: float | None = None  # that a planted signal allows
     origin: str = WRITTEN
-    counts: Counts = dataclasses.field(default_factory=dict)
-    directory: str = ""
+    counts: Counts = dataclasses.field(default_factory=dict)  # none where nobody counted
+    directory: str = ""  # not part of the file
 
     @functools.cached_property  # asked for with each lease
     def records(self) -> int:
-        """Records of all shards."""
         return sum(shard.records for shard in self.shards)
 
     @property
     def bytes(self) -> int:
-        """Bytes of all shards."""
         return sum(shard.bytes for shard in self.shards)
 
     @functools.cached_property
     def identity(self) -> dict[str, Any]:
-        """What tells the dataset from another, wherever it lies; JSON-ready."""
+        """What distinguishes the dataset from others, wherever it is; JSON-ready."""
         checksums = " ".join(shard.crc32c for shard in self.shards)
         return {
             "records": self.records,
@@ -109,7 +102,6 @@ class Manifest:
         return dataclasses.replace(self, shards=tuple(whole))
 
     def path_of(self, shard: Shard) -> str:
-        """Path of a shard's file, local or `gs://`."""
         return posixpath.join(self.directory, shard.file)
 
 
@@ -153,15 +145,10 @@ def write(manifest: Manifest) -> None:
 
 
 def read(directory: str, flag: str = "", may_be_cut: bool = False) -> Manifest:
-    """Reads a dataset's manifest and looks whether its shards are there.
+    """Reads a dataset's manifest and checks that its shards are there with their sizes.
 
-    Args:
-        flag: What named the directory, for messages; for example `--data.train`.
-        may_be_cut: Whether a shard may have fewer bytes than the manifest says.
-
-    Returns:
-        The manifest, all its shards present and of their size; on gs:// also of their content, with
-        the generations that they have now.
+    On gs:// their checksums are compared too, and their generations are those of now. With
+    `may_be_cut`, a shard may have fewer bytes than the manifest says.
     """
     where = f"{flag}={directory}" if flag else directory
     try:
@@ -184,7 +171,7 @@ def named_files(directory: str) -> tuple[str, ...]:
 
 
 def files_to_replace(directory: str) -> tuple[str, ...]:
-    """As `named_files`, for a dataset that is to be replaced."""
+    """The files of the dataset to replace, which tfps must have written."""
     fields = _stored(directory)
     if fields is None:
         return ()
@@ -194,20 +181,6 @@ def files_to_replace(directory: str) -> tuple[str, ...]:
             "yourself, or name another directory"
         )
     return _files(fields)
-
-
-def verify(manifest: Manifest, shard: Shard) -> None:
-    """Reads a shard and compares its checksum."""
-    path = manifest.path_of(shard)
-    try:
-        found = checksum.of_file(path)
-    except tf.errors.OpError as error:
-        raise UserError(f"{path} cannot be read: {error.message}") from None
-    if found != shard.crc32c:
-        raise UserError(
-            f"{path} is corrupt: its crc32c is {found}, but the manifest says {shard.crc32c}; "
-            f"copy it again or {HINT}"
-        )
 
 
 def _text(directory: str, where: str) -> str:
@@ -262,7 +235,7 @@ def _decode(text: str, where: str, directory: str) -> Manifest:
 
 
 def _counts(fields: JsonFields) -> dict[str, ValueCounts]:
-    """Those of a manifest, which is older than they are where it has none."""
+    """The counts; an older manifest has none."""
     held = fields.get("counts", dict | None) or {}
     keys = [each.name for each in dataclasses.fields(ValueCounts)]
     by_name = {name: fields.object("counts").object(name) for name in held}
@@ -279,3 +252,82 @@ def _schema(fields: JsonFields) -> dict[str, Any]:
         "vocabulary_size": fields.get("vocabulary_size", int),
         "vocabulary_crc32": fields.get("vocabulary_crc32", int),
     }
+
+
+def directories(named: str, epochs: int) -> tuple[str, ...]:
+    """The directories of the datasets that a run's epochs train, from the first epoch on.
+
+    `data.train` names a directory, some with commas between them, or a pattern with the epoch's
+    number from 1, `{epoch}`, or `{epoch:02}` for two digits and more.
+    """
+    found = named.split(",")
+    if len(found) > 1 and not all(found):
+        raise UserError(
+            f"--data.train={named}: a directory between two commas has no name; leave the comma out"
+        )
+    if any(map(_EPOCH.search, found)):
+        if len(found) > 1:
+            raise UserError(
+                f"--data.train={named}: a pattern with {{epoch}} stands alone, and names the "
+                "datasets of all epochs; leave the others out, or name each dataset"
+            )
+        return tuple(_directory(named, epoch) for epoch in range(1, epochs + 1))
+    if len(found) > epochs:
+        raise UserError(
+            f"--data.train names {len(found)} datasets, one for each epoch, and train.epochs="
+            f"{epochs}: the last {len(found) - epochs} would never be trained; set "
+            f"--train.epochs={len(found)}, or name fewer"
+        )
+    return tuple(found)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingData:
+    """What the epochs of a run train; shards are numbered over all datasets, in their order."""
+
+    datasets: tuple[Manifest, ...]
+    order: tuple[int, ...]  # the dataset of each epoch; further epochs begin again
+
+    @classmethod
+    def of(cls, *of_epochs: Manifest) -> Self:
+        """The data of a run; two epochs may train the same dataset."""
+        datasets = {data.directory: data for data in of_epochs}
+        places = {directory: index for index, directory in enumerate(datasets)}
+        order = tuple(places[data.directory] for data in of_epochs)
+        return cls(tuple(datasets.values()), order)
+
+    def of_epoch(self, epoch: int) -> Manifest:
+        """The dataset that an epoch, counted from 0, trains."""
+        return self.datasets[self._index_of(epoch)]
+
+    def shards_of(self, epoch: int) -> list[tuple[int, Shard]]:
+        """The shards of an epoch, counted from 0, with their numbers."""
+        index = self._index_of(epoch)
+        return list(enumerate(self.datasets[index].shards, self._first_shards[index]))
+
+    def find(self, shard: int) -> tuple[Manifest, int]:
+        """The dataset that holds a shard, and its place among the dataset's."""
+        index = bisect.bisect_right(self._first_shards, shard) - 1
+        return self.datasets[index], shard - self._first_shards[index]
+
+    def records_before(self, epoch: int) -> int:
+        """Records that are trained when an epoch, counted from 0, begins."""
+        rounds, more = divmod(epoch, len(self.order))
+        of_round = [self.of_epoch(each).records for each in range(len(self.order))]
+        return rounds * sum(of_round) + sum(of_round[:more])
+
+    def identities(self) -> tuple[dict[str, Any], ...]:
+        return tuple(self.datasets[index].identity for index in self.order)
+
+    def _index_of(self, epoch: int) -> int:
+        return self.order[epoch % len(self.order)]
+
+    @functools.cached_property
+    def _first_shards(self) -> list[int]:
+        counts = [len(data.shards) for data in self.datasets]
+        return [sum(counts[:index]) for index in range(len(counts))]
+
+
+def _directory(pattern: str, epoch: int) -> str:
+    """What a pattern names for an epoch, counted from 1."""
+    return _EPOCH.sub(lambda found: str(epoch).zfill(int(found[1] or 0)), pattern)

@@ -19,27 +19,19 @@ Columns = Mapping[str, tf.Tensor | tf.RaggedTensor]
 class Negatives:
     """How negatives are sampled.
 
-    Which ones a record gets is decided by the seed and by where it is read: the number of its
-    batch, and its place there. A record's own id is never drawn for it.
+    The seed, the number of a batch and a record's place in it decide which negatives a record gets.
+    A record's own id is never drawn for it.
 
-    By popularity a negative has the id of another record of the batch, each as likely: of shuffled
-    records that is an id as often as the data have it (Hidasi et al., "Session-based
-    recommendations with recurrent neural networks", ICLR 2016). In a batch of one id alone there is
-    no other: then ids are drawn evenly, and what belongs to them stays the record's.
-
-    Attributes:
-        columns: Names of the features of which a negative has others than its record: first the id
-            that is drawn, then those that belong to it, which are taken from the record whose id it
-            is.
-        ids: How many ids there are, from 0 on.
-        targets: Names of the labels that are 0 for a negative. All else is the record's own.
-        by_popularity: Whether ids are drawn as often as the data have them, rather than evenly.
+    By popularity a negative has the id of another record of the batch, each as likely: in shuffled
+    records an id is drawn as often as the data have it (Hidasi et al., "Session-based
+    recommendations with recurrent neural networks", ICLR 2016). In a batch of one id, ids are drawn
+    evenly, and what belongs to them stays the record's.
     """
 
     count: int
-    columns: tuple[str, ...]
-    ids: int
-    targets: tuple[str, ...]
+    columns: tuple[str, ...]  # features: first the id that is drawn, then what belongs to it
+    ids: int  # how many there are, from 0 on
+    targets: tuple[str, ...]  # labels that are 0 for a negative; all else is the record's own
     by_popularity: bool
 
     @classmethod
@@ -51,7 +43,7 @@ class Negatives:
         features: Sequence[Feature],
         targets: Sequence[Feature],
     ) -> "Negatives":
-        """The negatives that `data.negatives` and the fields beside it ask for."""
+        """The negatives that `data.negatives` and the fields next to it ask for."""
         known = {feature.name: feature for feature in features}
         for name in columns:
             if name not in known:
@@ -80,19 +72,13 @@ class Negatives:
         names = tuple(target.name for target in targets)
         return cls(count, tuple(columns), drawn.vocabulary_size, names, distribution == POPULARITY)
 
-    def beside(
+    def add_to(
         self, features: Columns, labels: Columns, seed: tf.Tensor, number: tf.Tensor
     ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-        """Records, each followed by its negatives.
+        """Records, each followed by its negatives: `[batch * (1 + count), *shape]` by name.
 
-        Args:
-            features: Of the records, by name, `[batch, *shape]`.
-            labels: Of the records, by name, `[batch, *shape]`.
-            seed: Of the order of the shard's records, scalar int64.
-            number: Of the batch in its shard, scalar int64.
-
-        Returns:
-            Features and labels by name, `[batch * (1 + count), *shape]`.
+        The seed is that of the shard's order, `number` that of the batch in the shard; scalars
+        int64.
         """
         ids = tf.reshape(features[self.columns[0]], [-1])
         drawn_from = tf.stack([seed, number + _APART])
@@ -129,20 +115,15 @@ class Negatives:
 
 
 def _other_records(ids: tf.Tensor, bits: tf.Tensor, own: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Records of the batch whose id is not a record's own, each as likely.
+    """Places of records whose id is not a record's own, each as likely, `[batch, count]` int32.
 
-    Args:
-        ids: By record, `[batch]` int64.
-        bits: By what each is drawn, `[batch, count]` int64.
-        own: Each record's place in the batch, `[batch, count]` int32.
-
-    Returns:
-        Their places, `[batch, count]` int32, the record's own where there are none; and whether
-        there are any, `[batch, 1]` bool.
+    Where there are none, they are the record's own (`own`, of the same shape); the second tensor
+    says where there are any, `[batch, 1]`. The ids are `[batch]`, the bits to draw by `[batch,
+    count]`.
     """
     order = tf.argsort(ids, stable=True)
     in_order = tf.gather(ids, order)
-    # In this order the records of one id are neighbours: what is drawn lies before or behind them.
+    # In this order the records of one id are neighbours: what is drawn is before or after them.
     first, end = (tf.searchsorted(in_order, ids, side)[:, tf.newaxis] for side in ("left", "right"))
     others = tf.size(ids) - (end - first)
     place = tf.cast(bits % tf.cast(tf.maximum(others, 1), tf.int64), tf.int32)
@@ -153,7 +134,7 @@ def _other_records(ids: tf.Tensor, bits: tf.Tensor, own: tf.Tensor) -> tuple[tf.
 
 
 def _refuse_others_than_yes_or_no(targets: Sequence[Feature]) -> None:
-    """Refuses labels of which 0 is not "no"."""
+    """Refuses labels whose 0 is not "no"."""
     if not targets:
         raise UserError("data.negatives: the task has no label that could be 0")
     for target in targets:

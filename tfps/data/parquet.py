@@ -2,8 +2,8 @@
 
 A cell becomes the text that it would be in a CSV file, so that a task's converters serve both: a
 missing value is an empty cell, truth is 1 or 0, and a whole number has no decimals. A list is the
-values of a field with a separator. Numbers that a converter would read out of their texts as they
-are skip that way.
+values of a field with a separator. Numbers that a converter would read out of their texts unchanged
+skip that way.
 """
 
 import contextlib
@@ -24,26 +24,21 @@ from tfps.errors import UserError, listed
 from tfps.storage import files
 
 _MAGIC = b"PAR1"
-_BLOCK_ROWS = 1024
+BLOCK_ROWS = 1024
 _BLOCK_BYTES = 16 << 20
 
 
 @dataclasses.dataclass(frozen=True)
 class ParquetBlock:
-    """Some rows of a file.
-
-    Attributes:
-        batch: A `pyarrow.RecordBatch` of the columns that were asked for.
-        size: Bytes that it takes of the file, about.
-    """
+    """Some rows of a file."""
 
     path: str
     before: int
-    batch: Any
-    size: int
+    batch: Any  # a `pyarrow.RecordBatch`
+    size: int  # bytes that it takes of the file, about
 
     def columns(self, row_format: RowFormat) -> tuple[int, dict[str, Columns]]:
-        """Number of rows, and their values by field name."""
+        """Number of rows, and their values by field name; a bad row is a `ValueError`."""
         values, others = {}, []
         for name, field in row_format.fields.items():
             if (found := self._numbers(field)) is not None:
@@ -56,7 +51,7 @@ class ParquetBlock:
     def rows(
         self, row_format: RowFormat, on_bad_row: Callable[[BadRow], None]
     ) -> Iterator[tuple[int, Values]]:
-        """The rows one by one: the number of each, from 1, and its values by field name."""
+        """The good rows one by one: the number of each, from 1, and its values by field name."""
         cells = self._cells(row_format)
         for index in range(self.batch.num_rows):
             number = self.before + index + 1
@@ -67,7 +62,6 @@ class ParquetBlock:
                 on_bad_row(bad)
 
     def where(self, number: int) -> str:
-        """A row by its number, for messages."""
         return f"{self.path} row {number}"
 
     def _cells(self, row_format: RowFormat) -> dict[str, Sequence[Cell]]:
@@ -91,19 +85,14 @@ def is_parquet(path: str) -> bool:
 
 
 def column_names(path: str) -> list[str]:
-    """Names of the columns of a Parquet file, in its order."""
     with _opened(path) as file:
         return list(file.schema_arrow.names)
 
 
 def parquet_blocks(
-    path: str, row_format: RowFormat, others: Sequence[str] = (), block_rows: int = _BLOCK_ROWS
+    path: str, row_format: RowFormat, others: Sequence[str] = (), block_rows: int = BLOCK_ROWS
 ) -> Iterator[ParquetBlock]:
-    """All rows of a Parquet file, in order.
-
-    Args:
-        block_rows: How many rows a block has at most, fewer where they are large.
-    """
+    """All rows of a Parquet file in order, `block_rows` a block, fewer where they are large."""
     columns = sorted({*_columns_of(row_format), *others})
     size, before = tf.io.gfile.stat(path).length, 0
     with _opened(path) as file:
@@ -120,22 +109,27 @@ def parquet_blocks(
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[Any]:
     """A `pyarrow.parquet.ParquetFile`; also for what goes wrong while it is read."""
-    try:
-        parquet, arrow = importlib.import_module("pyarrow.parquet"), _arrow()
-    except ImportError:
-        raise UserError(
-            f"{path} is a Parquet file, which needs pyarrow: pip install 'tfps[parquet]'"
-        ) from None
+    arrow, parquet = load(f"{path} is")
     try:
         with tf.io.gfile.GFile(path, "rb") as opened:
-            yield parquet.ParquetFile(arrow.PythonFile(_File(opened), mode="r"))
+            yield parquet.ParquetFile(arrow.PythonFile(ArrowFile(opened), mode="r"))
     except tf.errors.OpError as error:
         raise UserError(f"{path} cannot be read: {error.message}") from None
     except (arrow.ArrowInvalid, OSError) as error:
         raise UserError(f"{path} is not a whole Parquet file: {error}") from None
 
 
-class _File(io.RawIOBase):
+def load(what: str) -> tuple[Any, Any]:
+    """The modules `pyarrow` and `pyarrow.parquet`; `what` says of which file, for its refusal."""
+    try:
+        return _arrow(), importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise UserError(
+            f"{what} a Parquet file, which needs pyarrow: pip install 'tfps[parquet]'"
+        ) from None
+
+
+class ArrowFile(io.RawIOBase):
     """TensorFlow's file as pyarrow expects one of Python."""
 
     def __init__(self, file: tf.io.gfile.GFile):
@@ -144,8 +138,15 @@ class _File(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
+    def writable(self) -> bool:
+        return True
+
     def seekable(self) -> bool:
         return True
+
+    def write(self, content: Any) -> int:
+        self._file.write(bytes(content))
+        return len(content)
 
     def read(self, size: int = -1) -> bytes:
         return bytes(self._file.read(size))
@@ -179,7 +180,6 @@ def _check_columns(path: str, row_format: RowFormat, columns: Sequence[str], sch
 
 
 def is_list(kind: Any) -> bool:
-    """Whether an Arrow type is one of lists."""
     types = _arrow().types
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
@@ -189,7 +189,7 @@ def _columns_of(row_format: RowFormat) -> set[str]:
 
 
 def _typed_cells(column: Any, field: Field) -> Sequence[Any] | None:
-    """What a field's converter would give for the text of each cell; None where it must tell."""
+    """What a field's converter would give for the text of each cell; None where it must convert."""
     if field.separator is None:
         return cast(Sequence[Any] | None, _typed_numbers(column, field))
     if not is_list(column.type):
@@ -229,11 +229,7 @@ def _large_lists(column: Any) -> Any:
 
 
 def cell_texts(path: str, name: str, column: Any) -> Sequence[Cell]:
-    """The cells of a column as text, or as lists of texts; bytes as they would be read of a file.
-
-    Args:
-        column: A `pyarrow.Array`.
-    """
+    """The cells of a `pyarrow.Array` as text, or lists of texts; bytes as if read of a file."""
     column = _decoded(column)
     arrow, kind = _arrow(), column.type
     if is_list(kind):

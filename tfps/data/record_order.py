@@ -1,7 +1,7 @@
-"""Warns of records that come in runs of equal values, such as labels, which training would feel.
+"""Shuffles all records of a dataset, and warns of records that come in runs of equal values.
 
 Training shuffles some thousand neighbouring records of a shard, not the whole dataset. Where
-records are sorted by class or by user, its batches are of few of them, and the model ends worse.
+records are sorted by class or user, its batches hold few of them, and the model ends worse.
 """
 
 import contextlib
@@ -29,14 +29,14 @@ from tfps.errors import UserError
 from tfps.storage.paths import is_local
 
 MEMORY_BYTES = 512 << 20  # of records that are held at once
-_OVERHEAD_BYTES = 160  # what Python needs for a record and its number, beside its bytes
+_OVERHEAD_BYTES = 160  # what Python needs for a record and its number, besides its bytes
 _LEAST_READ_BYTES = 64 << 10
 _DRAWN_AT_ONCE = 4096
 _ENTRY = struct.Struct("<QQ")  # a record's number; then the record, which begins with its length
 _Run = tuple[int, int]  # where it begins and ends in the file
 SHUFFLED_RECORDS = 8192  # neighbours of a shard, by the default of `Data.shuffle_buffer`
 ALIKE = 0.5  # of the pairs of neighbours that chance would not make equal
-_LEAST_RECORDS = 200  # by which order is told from chance
+_LEAST_RECORDS = 200  # that show an order that is not by chance
 _STRETCHES, _SAMPLED_RECORDS, _SAMPLED_BYTES = 256, 8192, 64 << 20
 _SHOWN_COLUMNS = 4
 
@@ -46,9 +46,8 @@ def whole_shuffle(
 ) -> Iterator[bytes]:
     """Reads all records, then gives them back in a drawn order.
 
-    Args:
-        memory_bytes: Of records that are held at once. The sorted runs are read through buffers of
-            that size together, but for runs of which more than one falls on 64 KiB.
+    At most `memory_bytes` of them are held at once. Sorted runs are read through buffers of that
+    size together, each of 64 KiB at least.
     """
     runs: list[_Run] = []
     held: list[tuple[int, bytes]] = []
@@ -74,14 +73,7 @@ def scratch_for(directory: str) -> str:
 
 
 def describe_room(directory: str, size: int) -> str:
-    """What room a shuffle needs beside the shards, to be said before it begins.
-
-    Args:
-        size: Bytes of all records, or of what they are made of.
-
-    Returns:
-        A sentence; empty where the memory holds all records.
-    """
+    """A sentence on the room that a shuffle of `size` bytes needs; empty if memory is enough."""
     if size < MEMORY_BYTES:
         return ""
     return (
@@ -156,12 +148,10 @@ def _unusable(scratch: str, error: OSError) -> UserError:
 
 
 def describe(dataset: Manifest, hint: str) -> str:
-    """What to say of a dataset whose records come in runs; empty if they do not.
+    """What to say of a dataset whose records come in runs, by labels and features of one value.
 
-    Judged are labels and features of one value. Of compressed shards only the beginning is read.
-
-    Args:
-        dataset: About 8,192 records of its shards are read, or 64 MiB of them.
+    Empty if they do not. About 8,192 records are read, or 64 MiB; of compressed shards the first
+    ones.
     """
     schema = Schema.of(dataset)
     judged = [each for each in (*schema.labels, *schema.features) if each.size == 1]

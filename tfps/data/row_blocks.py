@@ -1,12 +1,23 @@
-"""Cuts a file of rows into blocks of whole rows, to be read at the same time."""
+"""Reads files of text in blocks of whole rows, which several processes can parse."""
 
+import codecs
+import contextlib
 import csv
 import dataclasses
+import gzip
+import io
+import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
-from tfps.data.row_format import BadRow, Columns, RowFormat, Values, text_file
+import tensorflow as tf
+
+from tfps.data.row_format import BadRow, Columns, RowFormat, Values
 from tfps.errors import UserError
+from tfps.storage import files
+
+if TYPE_CHECKING:
+    import _csv
 
 # What a block's rows become fits a core's cache: larger ones take longer per row.
 BLOCK_BYTES = 256 << 10
@@ -16,17 +27,20 @@ class Header(NamedTuple):
     """A line that names the columns of a file."""
 
     path: str
-    lines: int
+    lines: int  # up to its end
     columns: tuple[str, ...]
 
+    @property
+    def where(self) -> str:
+        return f"{self.path} line {self.lines}"
+
     def layout(self, row_format: RowFormat) -> RowFormat:
-        """A format whose columns are found by their names, wherever they stand in the file."""
-        where = f"{self.path} line {self.lines}"
+        """A format whose columns are found by their names, wherever they are in the file."""
         needed = {name: None for field in row_format.fields.values() for name in field.columns}
         missing = [name for name in needed if name not in self.columns]
         if missing:
             raise UserError(
-                f"{where} is a header without the column {listed(missing)} (it has "
+                f"{self.where} is a header without the column {listed(missing)} (it has "
                 f"{listed(self.columns, 20)}); correct the header, or the names in the config's "
                 "rows(), also if the line is a row"
             )
@@ -37,9 +51,7 @@ class Header(NamedTuple):
         """Refuses a name that is there twice."""
         if len(set(self.columns)) != len(self.columns):
             twice = next(name for name in self.columns if self.columns.count(name) > 1)
-            raise UserError(
-                f"{self.path} line {self.lines}: the header names the column {twice!r} twice"
-            )
+            raise UserError(f"{self.where}: the header names the column {twice!r} twice")
 
 
 def find_header(path: str, row_format: RowFormat) -> Header | None:
@@ -71,15 +83,13 @@ def _is_number(text: str) -> bool:
 
 def first_line(path: str, delimiter: str) -> Header | None:
     """The cells of the first line that is not blank; None if there is none, or it is no row."""
-    with text_file(path) as (content, _):
-        texts = (line.decode("utf-8", errors="surrogateescape") for line in content)
-        reader = csv.reader(texts, delimiter=delimiter, skipinitialspace=True)
-        try:
-            rows = (tuple(map(str.strip, row)) for row in reader)
-            cells = next((row for row in rows if any(row)), None)
-        except csv.Error:
-            return None
-        return Header(path, reader.line_num, cells) if cells else None
+    for block in row_blocks(path, delimiter):
+        for line, row in _cells(block.content, delimiter):
+            if isinstance(row, csv.Error):
+                return None
+            if any(row):
+                return Header(path, block.before + line, tuple(row))
+    return None
 
 
 def listed(names: Sequence[str], shown: int = 5) -> str:
@@ -90,40 +100,59 @@ def listed(names: Sequence[str], shown: int = 5) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class RowBlock:
-    """Some rows of a file.
-
-    Attributes:
-        size: Bytes that it takes of the file as it is stored.
-        header: What names the file's columns; None where they stand as a format says.
-    """
+    """Some rows of a file."""
 
     path: str
-    before: int
+    before: int  # lines
     content: bytes
-    size: int
-    header: Header | None = None
-
-    def lines(self) -> list[str]:
-        """Its lines; bytes that are not UTF-8 come as lone surrogates."""
-        return _lines(self.content)
+    size: int  # bytes that it takes of the file as it is stored
+    header: Header | None = None  # None where columns have the places that a format says
 
     def columns(self, row_format: RowFormat) -> tuple[int, dict[str, Columns]]:
-        """Number of rows, and their values by field name."""
-        return self._layout(row_format).read_columns(self.content.decode("utf-8"))
+        """Number of rows, and their values by field name; a bad row is a `ValueError`."""
+        layout = self._layout(row_format)
+        try:
+            read = _reader(self.content.decode("utf-8"), layout.delimiter)
+            rows = [row for row in read if len(row) > 1 or (row and row[0].strip())]
+        except csv.Error as error:
+            raise ValueError(str(error)) from None
+        if not rows:
+            return 0, {}
+        if set(map(len, rows)) != {len(layout.columns)}:
+            raise ValueError("rows differ in their number of columns")
+        cells = dict(zip(layout.columns, zip(*rows, strict=True), strict=True))
+        return len(rows), layout.convert_columns(cells)
 
     def rows(
         self, row_format: RowFormat, on_bad_row: Callable[[BadRow], None]
     ) -> Iterator[tuple[int, Values]]:
-        """The rows one by one: the last line of each, and its values by field name."""
+        """The good rows one by one: the last line of each, and its values by field name."""
         layout = self._layout(row_format)
-        return layout.read_lines(self.path, self.lines(), on_bad_row, self.before)
+        for line, row in _cells(self.content, layout.delimiter):
+            try:
+                yield self.before + line, self._convert(layout, self.before + line, row)
+            except BadRow as bad:
+                on_bad_row(bad)
+
+    def where(self, line: int) -> str:
+        return f"{self.path} line {line}"
 
     def _layout(self, row_format: RowFormat) -> RowFormat:
         return self.header.layout(row_format) if self.header else row_format
 
-    def where(self, line: int) -> str:
-        """A row by its line, for messages."""
-        return f"{self.path} line {line}"
+    def _convert(self, layout: RowFormat, line: int, row: Sequence[str] | csv.Error) -> Values:
+        where, names = self.where(line), layout.columns
+        if isinstance(row, csv.Error):
+            raise BadRow(f"{where}: {row}")
+        try:
+            if len(row) != len(names):
+                raise BadRow(f"{where}: {len(row)} columns, but the format has {len(names)}")
+            return layout.convert_row(where, dict(zip(names, row, strict=True)))
+        except BadRow as bad:
+            if line > 1:
+                raise
+            shown = ", ".join(names[:10]) + ", …" * (len(names) > 10)
+            raise BadRow(f"{bad} (a header would have the names of rows(): {shown})") from None
 
 
 def row_blocks(
@@ -133,10 +162,9 @@ def row_blocks(
 
     Args:
         path: A text file, local or `gs://`; gzip when it ends in `.gz`.
-        header: What stands before the first row and names the columns.
     """
     before, counted, rest = header.lines if header else 0, 0, b""
-    with text_file(path) as (content, stored):
+    with _opened(path) as (content, stored):
         for _ in range(before):
             content.readline()
         while True:
@@ -153,27 +181,57 @@ def row_blocks(
                 return
 
 
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """A file's content behind its byte order mark, and the file as it is stored."""
+    if files.is_directory(path):
+        raise UserError(f"{path} is a directory, not a file of rows")
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            raw = cast(IO[bytes], file)
+            content = cast(IO[bytes], gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw)
+            if content.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
+                content.seek(0)
+            yield content, raw
+    except tf.errors.NotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except tf.errors.OpError as error:
+        raise UserError(f"{path} cannot be read: {error.message}") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"{path} is not a whole gzip file: {error}") from None
+
+
 def _end_of_rows(content: bytes, delimiter: str) -> int:
     """Where the last row that is certainly whole ends; 0 when there is none."""
     if b'"' not in content:
         return content.rfind(b"\n") + 1
     # Quoted cells may hold line ends: only csv knows where rows end. The last row may go on.
-    lines = _lines(content)
-    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
-    ends = [0, 0]
+    lines = [0, 0, *(line for line, _ in _rows(content, delimiter))]
+    return sum(len(line) + 1 for line in content.split(b"\n")[: lines[-2]])
+
+
+def _cells(content: bytes, delimiter: str) -> Iterator[tuple[int, Sequence[str] | csv.Error]]:
+    """Last line and stripped cells of every row that is not blank, or what is wrong with it."""
+    for line, row in _rows(content, delimiter):
+        cells = row if isinstance(row, csv.Error) else list(map(str.strip, row))
+        if cells and cells != [""]:
+            yield line, cells
+
+
+def _rows(content: bytes, delimiter: str) -> Iterator[tuple[int, list[str] | csv.Error]]:
+    # Bytes that are not UTF-8 become lone surrogates, which `RowFormat.convert_row` refuses.
+    reader = _reader(content.decode("utf-8", errors="surrogateescape"), delimiter)
     while True:
+        row: list[str] | csv.Error
         try:
-            next(reader)
+            row = next(reader)
         except StopIteration:
-            break
-        except csv.Error:
-            pass  # a bad row, and the end of it
-        ends.append(reader.line_num)
-    return len("".join(lines[: ends[-2]]).encode("utf-8", errors="surrogateescape"))
+            return
+        except csv.Error as error:
+            row = error
+        yield reader.line_num, row
 
 
-def _lines(content: bytes) -> list[str]:
-    lines = content.split(b"\n")
-    last = lines.pop()
-    texts = [line.decode("utf-8", errors="surrogateescape") + "\n" for line in lines]
-    return [*texts, last.decode("utf-8", errors="surrogateescape")] if last else texts
+def _reader(text: str, delimiter: str) -> "_csv.Reader":
+    lines = io.StringIO(text, newline="\n")
+    return csv.reader(lines, delimiter=delimiter, skipinitialspace=True)

@@ -4,9 +4,9 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from tfps.data.examples import Counts, ValueCounts
 from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
-from tfps.data.value_counts import Counts, ValueCounts
 from tfps.errors import UserError, listed
 
 
@@ -35,17 +35,11 @@ class Schema(NamedTuple):
 
     @property
     def all(self) -> tuple[Feature, ...]:
-        """Both, the features first."""
         return (*self.features, *self.labels)
 
 
 def check(manifest: Manifest, wanted_schema: Schema, flag: str) -> None:
-    """Refuses a dataset whose records hold something else than what is wanted.
-
-    Args:
-        wanted_schema: What its records must hold.
-        flag: What named the dataset, for the message; for example `--data.train`.
-    """
+    """Refuses a dataset whose records hold something else than wanted; the flag named it."""
     held = {schema["name"]: ("feature", schema) for schema in manifest.features}
     held.update({schema["name"]: ("label", schema) for schema in manifest.labels})
     wanted = {feature.name: ("feature", feature.schema()) for feature in wanted_schema.features}
@@ -79,7 +73,7 @@ def _differences(name: str, held: dict[str, Any], wanted: dict[str, Any]) -> lis
 
 
 def notes(counts: Counts, records: int, features: Sequence[Feature]) -> list[str]:
-    """What may be wrong with a dataset's features: a line for each of which there is anything."""
+    """What may be wrong with a dataset's features: a line for each with anything."""
     found = []
     for feature in features:
         held = counts.get(feature.name, ValueCounts())
@@ -134,12 +128,7 @@ def instead_of(feature: Feature, names: Iterable[str]) -> str:
 
 
 def refuse_missing(counts: Counts, records: int, schema: Schema, where: str) -> None:
-    """Refuses records that lack what has no default, and so cannot be trained or predicted.
-
-    Args:
-        counts: Over all records; nothing is refused where nobody counted.
-        schema: What every record must have.
-    """
+    """Refuses records that lack what has no default, where anybody counted."""
     for feature in schema.all:
         if missing := lacking(feature, counts):
             raise UserError(

@@ -39,11 +39,6 @@ class CachedPaths:
     """The shards on gs:// of some datasets and where their copies are."""
 
     def __init__(self, cache_dir: str, datasets: Sequence[Manifest]) -> None:
-        """Names the copies.
-
-        Args:
-            cache_dir: A local directory of the worker; empty for no copies.
-        """
         if is_cloud(cache_dir) or any(sign in cache_dir for sign in "*?[\\"):
             raise UserError(
                 f"--cache_dir={cache_dir} must be a directory on the worker's disk, its name "
@@ -58,16 +53,10 @@ class CachedPaths:
         ]
 
     def locate(self, path: tf.Tensor) -> tf.Tensor:
-        """The path to read a shard from: that of its copy, if there is one, or its own.
+        """The path to read a shard from, scalar string: its copy if there is one, else its own.
 
-        Leaves a note in either case. That it cannot be written, for example because the disk is
-        full, is no error: the shard is then read from where it is.
-
-        Args:
-            path: Of the shard, scalar string.
-
-        Returns:
-            Scalar string.
+        Leaves a note in either case. A note that cannot be written, say on a full disk, is no
+        error: the shard is then read from where it is.
         """
         if not self._shards:
             return path
@@ -112,19 +101,14 @@ def _written(name: tf.Tensor, content: tf.Tensor) -> tf.Tensor:
 class ShardCache:
     """Keeps copies of the shards that were asked for, and the directory within its size.
 
-    Whoever can write to the directory chooses what is trained: names of copies can be computed,
-    and a copy that is there is not compared with its object again. So it belongs to the user alone.
+    Names of copies can be computed, and a copy is not compared with its object again: who can write
+    to the directory chooses what is trained, so it belongs to the user alone.
 
-    Several processes may share a directory: each copy is made under a lock of its own, and under
-    another is decided what to evict. A process that dies frees its locks.
+    Several processes may share a directory: each copy is made under its own lock, and eviction has
+    another. A process that dies frees its locks.
     """
 
     def __init__(self, cache_dir: str, limit_bytes: int) -> None:
-        """Copies nothing yet.
-
-        Args:
-            limit_bytes: How many bytes they may have together.
-        """
         self._directory = pathlib.Path(cache_dir)
         self._asked = pathlib.Path(cache_dir, ASKED)
         self._shards = pathlib.Path(cache_dir, SHARDS)
@@ -216,10 +200,7 @@ class ShardCache:
             raise OSError(f"gs://{blob.bucket.name}/{blob.name} arrived damaged")
 
     def _make_room(self, partial: pathlib.Path, size: int) -> bool:
-        """Evicts what was used the longest ago until a file fits, and makes it; or returns False.
-
-        What others have begun counts with its whole size.
-        """
+        """Evicts the least recently used copies until a file fits, and makes it; else False."""
         with _locked(self._shards / "evict.lock", waits=True):
             partial.unlink(missing_ok=True)  # of a process that died
             sizes = {path: path.stat().st_size for path in self._shards.iterdir()}

@@ -1,7 +1,7 @@
-"""The shards of a dataset: what a manifest says of their files, and whether it is so.
+"""The shards of a dataset: what a manifest says of their files, and whether it is true.
 
-On gs:// one listing tells size, checksum and generation of all shards. A generation changes
-whenever an object is written, also with the same content: while it stays, so does the content.
+On gs:// one listing gives size, checksum and generation of all shards. A generation changes
+whenever an object is written, also with the same content.
 """
 
 import dataclasses
@@ -31,21 +31,12 @@ class JsonFields:
     """The fields of a JSON object in a dataset's manifest."""
 
     def __init__(self, content: Any, where: str):
-        """Looks at no field yet.
-
-        Args:
-            content: What was decoded; anything but an object has no fields.
-        """
         self._content = content if isinstance(content, dict) else {}
         self.where = where
 
     @classmethod
     def decode(cls, text: str, where: str, number: int) -> "JsonFields":
-        """Reads a text that says of which format it is.
-
-        Args:
-            number: Of the format that it must have.
-        """
+        """Reads a text that says it is of format `number`."""
         try:
             content = json.loads(text)
         except json.JSONDecodeError as error:
@@ -58,7 +49,6 @@ class JsonFields:
         return cls(content, where)
 
     def get(self, key: str, kind: Any) -> Any:
-        """The value of a field."""
         value = self._content.get(key)
         if not isinstance(value, kind) or isinstance(value, bool):
             name = getattr(kind, "__name__", kind)
@@ -73,33 +63,25 @@ class JsonFields:
         return str(name)
 
     def object(self, key: str) -> "JsonFields":
-        """The fields of the object that a field holds."""
         return JsonFields(self.get(key, dict), f"{self.where}: {key}")
 
     def objects(self, key: str) -> list["JsonFields"]:
-        """The fields of each object in the list that a field holds."""
         return [JsonFields(each, f"{self.where}: {key}") for each in self.get(key, list)]
 
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """One TFRecord file.
-
-    Attributes:
-        crc32c: Checksum of the whole file, 8 hexadecimal digits.
-        generation: The object's on gs://, which changes when it is written again; 0 for a file.
-    """
+    """One TFRecord file."""
 
     file: str
     records: int
     bytes: int
-    crc32c: str
+    crc32c: str  # of the whole file, 8 hexadecimal digits
     compression: str = ""
-    generation: int = 0
+    generation: int = 0  # of the object on gs://, new whenever it is written; 0 for a file
 
     @classmethod
     def from_json(cls, fields: JsonFields) -> "Shard":
-        """Reads what `dataclasses.asdict` gave."""
         compression = fields.get("compression", str)
         if compression not in COMPRESSIONS:
             raise UserError(
@@ -119,14 +101,10 @@ class Shard:
 def check_files(
     directory: str, shards: Sequence[Shard], where: str, may_be_cut: bool = False
 ) -> tuple[Shard, ...]:
-    """Holds the shards' files against the manifest.
+    """Compares the shards' files with the manifest; gives the shards with today's generations.
 
-    Args:
-        may_be_cut: Whether a file may have fewer bytes than the manifest says.
-
-    Returns:
-        The shards with the generations that they have now; 0 for local files. A copy of a dataset
-        has others than its manifest says, so checksums are compared, not generations.
+    A copy of a dataset has other generations than its manifest says, so checksums are compared.
+    With `may_be_cut`, a file may have fewer bytes than the manifest says.
     """
     found = _look(directory, shards)
     problems = []
@@ -170,11 +148,7 @@ def with_generations(directory: str, shards: Sequence[Shard]) -> tuple[Shard, ..
 
 
 def refuse_replaced(directory: str, shards: Sequence[Shard]) -> None:
-    """Ends a run when a shard has another generation than at its start.
-
-    Args:
-        directory: Of the dataset; local files have no generations and are not looked at.
-    """
+    """Ends a run when a shard on gs:// has another generation than at its start."""
     if not is_cloud(directory):
         return
     for shard, seen in zip(shards, _look(directory, shards), strict=True):
@@ -217,14 +191,10 @@ def _look_at_file(directory: str, shard: Shard) -> Shard | None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RecordIndex:
-    """Byte offsets of some records of every shard.
-
-    Attributes:
-        offsets: Per shard an int64 array `[ceil(records / stride)]`: the byte offsets of records 0,
-            stride, 2 stride, …; an empty one for a shard without records or a compressed one.
-    """
+    """Byte offsets of some records of every shard."""
 
     stride: int
+    # Per shard `[ceil(records / stride)]`, of records 0, stride, …; `[0]` for a compressed one.
     offsets: tuple[npt.NDArray[np.int64], ...]
 
     def __eq__(self, other: object) -> bool:
@@ -235,18 +205,10 @@ class RecordIndex:
         )
 
     def encode(self) -> bytes:
-        """The content of the index's file."""
         return b"".join(offsets.astype(_ITEM).tobytes() for offsets in self.offsets)
 
     def entries_of(self, shard: int, first: int, end: int) -> tuple[tuple[int, ...], int, int]:
-        """What a reader of some records needs of the index, as a `RecordSource` has it.
-
-        Args:
-            end: The record after the last that is asked for.
-
-        Returns:
-            Byte offsets, the record of the first of them, and the records between two.
-        """
+        """For a reader: byte offsets, the record of the first, and the records between two."""
         entries = self.offsets[shard]
         if not len(entries):
             return (0,), 0, 1
@@ -256,7 +218,6 @@ class RecordIndex:
 
     @classmethod
     def decode(cls, content: bytes, stride: int, entries: Sequence[int]) -> "RecordIndex":
-        """Reads what `encode` gave."""
         if len(content) != sum(entries) * _ITEM.itemsize:
             raise ValueError(f"it has {len(content)} bytes, not {sum(entries) * _ITEM.itemsize}")
         flat = np.frombuffer(content, _ITEM).astype(np.int64)

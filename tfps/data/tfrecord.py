@@ -1,10 +1,10 @@
 """Reads a TFRecord file record by record and says where and why one cannot be read.
 
-TensorFlow's own reader stops at the first bad record and says neither its number nor, for a
-truncated file, that there is one.
+TensorFlow's own reader stops at the first bad record without its number, and does not notice a
+truncated file.
 
-A record stands in a file behind its length (8 bytes, little-endian) and the length's checksum (4),
-and before its own checksum (4). Checksums are crc32c, masked as
+A record follows its length (8 bytes, little-endian) and the length's checksum (4), and precedes its
+own checksum (4). Checksums are crc32c, masked as
 https://www.tensorflow.org/tutorials/load_data/tfrecord says.
 """
 
@@ -26,7 +26,7 @@ _MASK_DELTA = 0xA282EAD8
 
 
 def frame(record: bytes) -> bytes:
-    """A record as it stands in a file."""
+    """A record with its header and footer, as a file holds it."""
     return b"".join((_header(len(record)), record, FOOTER.pack(masked_crc(record))))
 
 
@@ -52,23 +52,15 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 class StoredRecord(NamedTuple):
-    """A record of a file, or what stands in its place.
+    """A record of a file, or what is in its place."""
 
-    Attributes:
-        number: Of the record in the file, from 0.
-        offset: Byte at which it begins; of what is decompressed, when the file is compressed.
-        data: Its bytes; None when it cannot be told where the record ends, which ends the scan.
-        problem: What to say after the record's name; empty for a good one.
-    """
-
-    number: int
-    offset: int
-    data: bytes | None
-    problem: str
+    number: int  # in the file, from 0
+    offset: int  # byte at which it begins; of what is decompressed in a compressed file
+    data: bytes | None  # None where the record's end is unknown, which ends the scan
+    problem: str  # what to say after the record's name; empty for a good one
 
     @property
     def next_offset(self) -> int:
-        """Byte at which the next record begins."""
         return self.offset + HEADER_BYTES + len(self.data or b"") + FOOTER_BYTES
 
 
@@ -79,13 +71,9 @@ def scan(
     offset: int = 0,
     read_bytes: int = _READ_BYTES,
 ) -> Iterator[StoredRecord]:
-    """Reads all records of a file from one of them on, and checks both checksums of each.
+    """Reads all records of a file from one on, at byte `offset`, and checks both checksums of each.
 
-    Args:
-        offset: Byte at which it begins.
-
-    Yields:
-        Every record. After one whose length is damaged, or at which the file ends, nothing follows.
+    Nothing follows a record whose length is damaged, or at which the file ends.
     """
     with tf.io.gfile.GFile(path, "rb") as opened:
         raw = cast(IO[bytes], opened)
@@ -104,11 +92,7 @@ def scan(
 
 
 def compression_of(path: str) -> str:
-    """How a file is compressed, told by its first bytes: "", "GZIP" or "ZLIB".
-
-    An uncompressed TFRecord file begins with a length and the length's checksum; that of a zlib
-    stream is known by its header (RFC 1950), when the checksum does not fit.
-    """
+    """How a file is compressed, by its first bytes: "", "GZIP" or "ZLIB"."""
     with tf.io.gfile.GFile(path, "rb") as file:
         head = file.read(HEADER_BYTES)
     if len(head) == HEADER_BYTES:
@@ -155,7 +139,6 @@ class _Buffered:
             stream.seek(skip)
 
     def read(self, size: int) -> bytes:
-        """So many bytes, or fewer at the end."""
         end = self._at + size
         if end > len(self._block):
             parts = [self._block[self._at :]]
@@ -177,10 +160,7 @@ class _Buffered:
 
 
 class _Decompressed:
-    """A compressed file's content.
-
-    Python's own `GzipFile` loses what it has read ahead when the file ends too early.
-    """
+    """A compressed file's content; `GzipFile` loses what it read ahead of an early end."""
 
     def __init__(self, file: IO[bytes], compression: str):
         self._file = file
@@ -189,7 +169,6 @@ class _Decompressed:
         self._compressed = b""
 
     def read(self, size: int) -> bytes:
-        """At most so many bytes; none at the end."""
         while True:
             compressed = self._compressed or self._file.read(_READ_BYTES)
             if self._inflate.eof:
@@ -205,6 +184,5 @@ class _Decompressed:
                 raise EOFError("it ends before its end-of-stream marker")
 
     def seek(self, offset: int) -> None:
-        """Skips so many bytes from the beginning."""
         while offset and (data := self.read(min(offset, _READ_BYTES))):
             offset -= len(data)

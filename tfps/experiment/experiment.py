@@ -24,7 +24,7 @@ class Data:
 
     Attributes:
         train: Directory of training shards with their manifest, local or `gs://`; or one for each
-            epoch, as `A,B,C` or `day-{epoch}` (`tfps.data.training_data.directories`).
+            epoch, as `A,B,C` or `day-{epoch}` (`tfps.data.manifest.directories`).
         eval: Directory of evaluation shards; empty for no evaluation.
         shuffle_buffer: Each run of so many records of a shard is shuffled, and parts of 64 such
             runs are trained in shuffled order; 0 reads every shard in its own order.

@@ -11,8 +11,8 @@ from tfps.cluster import failures
 from tfps.data import bad_records
 from tfps.data.bad_records import BadRecord
 from tfps.data.feature import Feature
+from tfps.data.manifest import TrainingData
 from tfps.data.record_source import RecordSource
-from tfps.data.training_data import TrainingData
 from tfps.errors import RunError, UserError
 from tfps.experiment.experiment import Experiment
 from tfps.job_dir.report import ReportedBadRecord

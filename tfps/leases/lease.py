@@ -7,8 +7,7 @@ import random
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from tfps.data.batches import Batching
-from tfps.data.record_source import RecordSource
+from tfps.data.record_source import Batching, RecordSource
 from tfps.data.shards import Shard
 from tfps.experiment.experiment import Experiment
 

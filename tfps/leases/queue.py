@@ -5,8 +5,8 @@ import dataclasses
 import math
 from typing import Any
 
+from tfps.data.manifest import TrainingData
 from tfps.data.record_source import RecordSource
-from tfps.data.training_data import TrainingData
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
 from tfps.leases.bad_record_log import BadRecords

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfps.data.batches import read_batches
 from tfps.data.feature import Feature
-from tfps.data.record_source import PackedSource, SourceTensors, without_rewrites
+from tfps.data.record_source import PackedSource, SourceTensors, read_batches, without_rewrites
 from tfps.data.schema import Schema
 from tfps.experiment.experiment import Experiment
 from tfps.leases.lease import EpochOrder

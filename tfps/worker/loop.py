@@ -8,8 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
-from tfps.data.batches import Batching, read_batches, read_good_batches
-from tfps.data.record_source import SourceTensors
+from tfps.data.record_source import Batching, SourceTensors, read_batches, read_good_batches
 from tfps.leases.progress import REFUSED, Attempt
 from tfps.model.stateless_model import Features, Labels
 from tfps.model.variables import draw_of

@@ -14,9 +14,9 @@ import tensorflow as tf
 from tfps import byte_size
 from tfps.checkpoint.checkpoint import Checkpoint, DamagedCheckpointError
 from tfps.cluster import failures
-from tfps.data.batches import Batching, read_good_batches
 from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
+from tfps.data.record_source import Batching, read_good_batches
 from tfps.errors import RunError, UserError
 from tfps.evaluation.metrics import RunningMetrics
 from tfps.experiment.experiment import FLOAT32

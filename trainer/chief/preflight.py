@@ -13,8 +13,7 @@ from tfps.cluster.address import refuse_taken_port
 from tfps.cluster.liveness import Liveness
 from tfps.cluster.peers import check_peers
 from tfps.cluster.preflight import TaskCheck
-from tfps.data.batches import read_batches
-from tfps.data.record_source import RecordSource
+from tfps.data.record_source import RecordSource, read_batches
 from tfps.experiment.experiment import NO_EXPORT
 from tfps.job_dir.task_name import TaskName
 from tfps.leases.lease import EpochOrder

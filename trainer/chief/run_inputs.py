@@ -15,11 +15,9 @@ from tfps.checkpoint.restore import WarmStart
 from tfps.cluster.spec import Cluster
 from tfps.data import manifest as manifests
 from tfps.data import schema as schemas
-from tfps.data.batches import Batching, read_batches
-from tfps.data.manifest import Manifest
-from tfps.data.record_source import RecordSource
+from tfps.data.manifest import Manifest, TrainingData, directories
+from tfps.data.record_source import Batching, RecordSource, read_batches
 from tfps.data.shard_cache import CachedPaths
-from tfps.data.training_data import TrainingData, directories
 from tfps.errors import UserError
 from tfps.evaluation.history import BestMetric
 from tfps.evaluation.metrics import check_metrics, metric_names, try_metrics

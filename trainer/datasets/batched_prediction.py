@@ -37,12 +37,7 @@ class PredictionAuc:
         labels: Mapping[str, npt.NDArray[Any]],
         predictions: Mapping[str, npt.NDArray[np.float32]],
     ) -> None:
-        """Takes those of some records.
-
-        Args:
-            labels: By name, `[n, ...]`; none where they are not known.
-            predictions: By name, `[n, ...]`.
-        """
+        """Takes labels (none where they are not known) and predictions of some records, by name."""
         self._reason = self._reason or self._why_not(labels, predictions)
         if self._reason:
             self._running = RunningAuc()  # nothing is held any more
@@ -82,17 +77,10 @@ class PredictionAuc:
 def predict_all(
     model: ExportedModel, records: Iterator[RecordColumns], batch_size: int
 ) -> Iterator[tuple[RecordColumns, Predictions]]:
-    """Predicts records, and reads the next ones meanwhile.
+    """Predicts records in batches of one size, and reads the next ones meanwhile in a thread.
 
-    A batch takes records from several reads, and from several files: the model is given the same
-    batches whatever the records come in.
-
-    Args:
-        records: In order; asked for in a thread of its own.
-        batch_size: Records per call of the model; the last batch may be smaller.
-
-    Yields:
-        The records as they were read, with their predictions `[count, ...]` by name.
+    A batch takes records from several reads and files: batches are the same whatever the records
+    come in. Yields the records as they were read, with their predictions `[count, ...]` by name.
     """
     waiting: collections.deque[RecordColumns] = collections.deque()
     inputs, outputs = _Queue(), _Queue()
@@ -121,12 +109,10 @@ class _Queue:
         self._portions: collections.deque[tuple[Mapping[str, Any], int]] = collections.deque()
 
     def add(self, columns: Mapping[str, Any], count: int) -> None:
-        """Puts rows behind the others; each column has so many."""
         self._portions.append((columns, count))
         self.count += count
 
     def take(self, count: int) -> dict[str, Any]:
-        """Takes the first rows; there must be so many."""
         taken = []
         self.count -= count
         while count:
@@ -158,13 +144,10 @@ def _read_ahead(records: Iterator[RecordColumns]) -> Iterator[RecordColumns]:
 
 @dataclasses.dataclass(frozen=True)
 class PredictedRecords:
-    """The first records of some data, in order.
+    """The first records of some data, in order, by name: features, labels and float32 predictions.
 
-    Attributes:
-        features: By name, each `[count, *shape]`: a `tf.RaggedTensor` for shape `(None,)`, else an
-            array, of bytes objects for strings.
-        labels: By name, arrays `[count, *shape]`; none where the data have no labels.
-        predictions: By name, `[count, ...]` float32.
+    Features are `[count, *shape]`: a `tf.RaggedTensor` for shape `(None,)`, else an array, of bytes
+    objects for strings. Labels are none where the data have none.
     """
 
     count: int
@@ -181,14 +164,7 @@ class PredictedRecords:
         row_format: RowFormat | None = None,
         most: int = 100_000,
     ) -> Self:
-        """Reads records and predicts them.
-
-        Args:
-            data: What `trainer.predict` takes as `--data`: a dataset's directory, TFRecord, text or
-                Parquet files, local or `gs://`.
-            row_format: How rows become records; of TFRecords it is not asked.
-            most: How many records are read at most.
-        """
+        """Reads the first records of what `trainer.predict` takes as `--data`; predicts them."""
         kind = format_of(data)
         reads_rows = kind in ("csv", "parquet")
         source = PredictionInput.find(data, kind, model, row_format if reads_rows else None)

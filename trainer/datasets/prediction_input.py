@@ -7,18 +7,16 @@ from typing import Any, Self
 import numpy as np
 import tensorflow as tf
 
-from tfps.data import example_encoder, examples, manifest, tfrecord
+from tfps.data import manifest, tfrecord
 from tfps.data.feature import Feature
-from tfps.data.parquet import ParquetBlock
-from tfps.data.row_blocks import RowBlock
-from tfps.data.row_format import BadRow, RowFormat, Values
+from tfps.data.row_format import RowFormat
 from tfps.data.schema import Schema, refuse_missing
 from tfps.errors import UserError, listed
 from tfps.export.loaded_model import ExportedModel
 from tfps.storage import files
 from trainer.datasets import data_files
+from trainer.datasets.prediction_rows import PredictionRows
 from trainer.datasets.record_columns import ListedColumn, RecordBatch, RecordColumns, array_of
-from trainer.datasets.row_layout import RowLayout, RowLayouts, kept_field
 
 _DTYPES = {"int64_list": "int64", "float_list": "float32", "bytes_list": "string"}
 FORMATS = ("auto", "dataset", *data_files.KINDS)
@@ -26,11 +24,7 @@ _READ_BYTES = 8 << 20
 
 
 class KeptFeatures:
-    """Features to copy, of which the first record says what they hold.
-
-    Attributes:
-        others: Those that are to be parsed besides the model's; known after `resolve`.
-    """
+    """Features to copy, which the first record describes; `others` are not the model's."""
 
     def __init__(self, names: Sequence[str], known: Sequence[Feature]):
         self.others: tuple[Feature, ...] = ()
@@ -97,97 +91,6 @@ def _text(batch: RecordBatch, name: str, values: tf.RaggedTensor, index: int, ce
         ) from None
 
 
-class PredictionRows:
-    """Reads files of rows, each with or without labels."""
-
-    def __init__(self, layouts: RowLayouts):
-        """Reads no file yet.
-
-        Args:
-            layouts: Of the files; as many of all their rows as may be bad are left out.
-        """
-        self._layouts = layouts
-        self._features, self._labels = layouts.features, layouts.labels
-        self._max_bad_rows = layouts.max_bad_rows
-        self.bad_rows = 0
-
-    def columns(self, path: str, most: int) -> Iterator[RecordColumns]:
-        """The good rows of one file, in order, some at once.
-
-        Args:
-            path: A text file, gzip when it ends in `.gz`, or a Parquet file; local or `gs://`.
-            most: How many of a Parquet file at once; text is read in blocks of so many bytes.
-        """
-        layout = self._layouts.of(path)
-        for block in layout.blocks(most):
-            try:
-                found = self._at_once(block, layout)
-            except (TypeError, ValueError):  # the rows one by one tell what it is, and in which
-                found = self._one_by_one(block, layout)
-            if found is not None:
-                yield found
-
-    def _at_once(self, block: RowBlock | ParquetBlock, layout: RowLayout) -> RecordColumns | None:
-        """All rows of a block; a `ValueError` where one is bad, or unusual."""
-        count, values = block.columns(layout.row_format)
-        if not count:
-            return None
-        features, labels = (
-            {each.name: example_encoder.batch_of(each, values[each.name]) for each in some}
-            for some in (self._features, self._labels_of(layout))
-        )
-        if isinstance(block, ParquetBlock):
-            kept = {name: block.batch.column(name) for name in layout.keep}
-        else:
-            kept = {name: _text_column(values[kept_field(name)][0]) for name in layout.keep}
-        where = block.where(block.before + 1)
-        return RecordColumns(where, count, features, labels, kept)
-
-    def _one_by_one(
-        self, block: RowBlock | ParquetBlock, layout: RowLayout
-    ) -> RecordColumns | None:
-        """The good rows of a block, if there are any."""
-        numbers: list[int] = []
-        rows: list[Values] = []
-        records: list[bytes] = []
-        for number, values in block.rows(layout.row_format, self._leave_out):
-            try:
-                records.append(examples.encode(values, self._features, self._labels_of(layout)))
-            except UserError as error:
-                self._leave_out(BadRow(f"{block.where(number)}: {error}"))
-                continue
-            numbers.append(number)
-            rows.append(values)
-        if not rows:
-            return None
-        parsed = examples.parse(tf.constant(records), self._features, self._labels_of(layout))
-        features, labels = ({name: array_of(v) for name, v in some.items()} for some in parsed)
-        if isinstance(block, ParquetBlock):
-            good = np.array(numbers) - block.before - 1
-            kept = {name: block.batch.column(name).take(good) for name in layout.keep}
-        else:
-            kept = {
-                name: _text_column([row[kept_field(name)] for row in rows]) for name in layout.keep
-            }
-        where = block.where(numbers[0])
-        return RecordColumns(where, len(rows), features, labels, kept)
-
-    def _labels_of(self, layout: RowLayout) -> Sequence[Feature]:
-        return self._labels if layout.is_labelled else ()
-
-    def _leave_out(self, bad: BadRow) -> None:
-        self.bad_rows += 1
-        if self.bad_rows > self._max_bad_rows:
-            raise UserError(
-                f"{bad}; fix the row, or leave bad rows out with --max_bad_rows={self.bad_rows} "
-                "or more"
-            )
-
-
-def _text_column(texts: Sequence[Any]) -> ListedColumn:
-    return ListedColumn(texts, "string")
-
-
 class PredictionInput:
     """Records to predict, in the order of their files."""
 
@@ -213,15 +116,7 @@ class PredictionInput:
         keep: Sequence[str] = (),
         max_bad_rows: int = 0,
     ) -> Self:
-        """Finds the files and what they are.
-
-        Args:
-            data: A dataset's directory, or a file, a glob or a directory of TFRecords, text or
-                Parquet files; local or `gs://`.
-            data_format: One of `FORMATS`; "auto" tells by names and content.
-            model: Whose features every record must hold, and whose labels it may hold too.
-            row_format: How rows become records; None where their columns name the features.
-        """
+        """Finds the files and what they are; without a row format columns name features."""
         twice = [name for name in keep if keep.count(name) > 1]
         if twice:
             raise UserError(f"--keep names {twice[0]!r} twice")
@@ -245,8 +140,8 @@ class PredictionInput:
         except tf.errors.OpError as error:
             raise UserError(f"--data={data} cannot be read: {error.message}") from None
         if found in ("csv", "parquet"):
-            layouts = RowLayouts(model.features, model.labels, row_format, keep, max_bad_rows)
-            return cls(data, paths, PredictionRows(layouts), total)
+            rows = PredictionRows(model.features, model.labels, row_format, keep, max_bad_rows)
+            return cls(data, paths, rows, total)
         if row_format is not None:
             raise UserError(
                 f"--data={data} holds records already, which --config does not apply to; leave "
@@ -256,15 +151,10 @@ class PredictionInput:
 
     @property
     def bad_rows(self) -> int:
-        """How many rows were left out so far."""
         return self._reader.bad_rows
 
     def columns(self, most: int) -> Iterator[RecordColumns]:
-        """All records in order, some of one file at once.
-
-        Args:
-            most: How many at once, at most; of text files, as many as a block of bytes holds.
-        """
+        """All records in order, at most `most` of one file at once; of text a block of bytes."""
         is_labelled: bool | None = None
         for path in self._paths:
             for found in self._reader.columns(path, most):
@@ -285,11 +175,7 @@ def _refuse_other_labels(found: RecordColumns, is_labelled: bool) -> None:
 
 
 class _PredictionRecords:
-    """Reads TFRecord files.
-
-    Attributes:
-        bad_rows: How many were left out: none, for a bad record ends the run.
-    """
+    """Reads TFRecord files; a bad record ends the run."""
 
     bad_rows = 0
 
@@ -298,7 +184,7 @@ class _PredictionRecords:
         self._kept = KeptFeatures(keep, (*model.features, *model.labels))
 
     def columns(self, path: str, most: int) -> Iterator[RecordColumns]:
-        """The records of one file in order, so many at once."""
+        """The records of one file in order, `most` at once."""
         for batch in _record_batches(path, most):
             self._kept.resolve(batch)
             is_labelled = batch.has_labels(self._model.labels)

@@ -3,7 +3,6 @@
 import collections
 import contextlib
 import csv
-import importlib
 import io
 import math
 import sys
@@ -29,22 +28,14 @@ _CELLS = 1 << 17  # that are text at the same time
 
 
 class TfrecordRows:
-    """Writes columns as records with a feature for each.
-
-    Attributes:
-        written_bytes: Bytes of the records, those of the file once it is closed.
-    """
+    """Writes columns as records with a feature for each."""
 
     def __init__(self, path: str):
         self.written_bytes = 0
         self._writer = tf.io.TFRecordWriter(path)
 
     def write(self, columns: Mapping[str, Any]) -> None:
-        """Adds records.
-
-        Args:
-            columns: By name arrays `[n, ...]`: whole numbers, floats, or bytes objects.
-        """
+        """Adds records of arrays `[n, ...]`: whole numbers, floats, or bytes objects."""
         flat = {name: np.asarray(x).reshape(len(x), -1) for name, x in columns.items()}
         encoder = RecordEncoder([_feature(name, values) for name, values in flat.items()])
         records = encoder.encode({name: _values(column) for name, column in flat.items()})
@@ -53,7 +44,6 @@ class TfrecordRows:
         self.written_bytes += sum(map(len, records)) + _FRAME_BYTES * len(records)
 
     def close(self) -> None:
-        """Writes what is left to write."""
         self._writer.close()
 
 
@@ -73,22 +63,14 @@ class ParquetRows:
     """Rows of a Parquet file; a vector is a list."""
 
     def __init__(self, path: str, file: tf.io.gfile.GFile):
-        try:
-            self._arrow = importlib.import_module("pyarrow")
-            self._parquet = importlib.import_module("pyarrow.parquet")
-        except ImportError:
-            raise UserError(
-                f"--output={path} would be a Parquet file, which needs pyarrow: pip install "
-                "'tfps[parquet]'"
-            ) from None
-        self._sink = _Sink(file)
+        self._arrow, self._parquet = parquet.load(f"--output={path} would be")
+        self._sink = parquet.ArrowFile(file)
         self._tables: list[Any] = []
         self._held_rows = self._held_bytes = 0
         self._writer: Any = None
         self._schema: Any = None
 
     def write(self, columns: Mapping[str, Any]) -> None:
-        """Adds a row per record."""
         arrays = [self._array(name, values) for name, values in columns.items()]
         table = self._arrow.table(arrays, names=list(columns))
         if self._schema is None:
@@ -102,7 +84,6 @@ class ParquetRows:
             self._flush()
 
     def close(self) -> None:
-        """Writes the last rows and the file's end."""
         if self._tables:
             self._flush()
         if self._writer is not None:
@@ -153,20 +134,6 @@ def _utf8(name: str, values: npt.NDArray[Any]) -> list[str]:
         ) from None
 
 
-class _Sink(io.RawIOBase):
-    """TensorFlow's file as pyarrow expects one of Python."""
-
-    def __init__(self, file: tf.io.gfile.GFile):
-        self._file = file
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, content: Any) -> int:
-        self._file.write(bytes(content))
-        return len(content)
-
-
 class CsvRows:
     """Rows of text under a header; a vector is a cell per value."""
 
@@ -175,7 +142,6 @@ class CsvRows:
         self._has_header = False
 
     def write(self, columns: Mapping[str, Any]) -> None:
-        """Adds a line per record."""
         rows = max(1, _CELLS // sum(map(_width, columns.values())))
         count = len(next(iter(columns.values())))
         for first in range(0, count, rows):
@@ -204,7 +170,7 @@ class CsvRows:
             ) from None
 
     def close(self) -> None:
-        """Has nothing left to write."""
+        pass
 
 
 def _width(values: Any) -> int:
@@ -238,7 +204,7 @@ def _cells(name: str, values: Any) -> Iterator[tuple[str, Sequence[Any]]]:
 
 
 def _array_cells(values: npt.NDArray[Any]) -> list[Any]:
-    """Cells of an array; nine significant digits tell every float32 from its neighbours."""
+    """Cells of an array; nine significant digits distinguish every float32."""
     if values.dtype.kind == "f":
         texts = ("%.9g\n" * len(values) % tuple(values.tolist())).split("\n")
         return texts[:-1]
@@ -249,15 +215,12 @@ def _array_cells(values: npt.NDArray[Any]) -> list[Any]:
 
 
 class PredictionsFile:
-    """A file with a row per record: what is kept of it, its labels if known, its predictions."""
+    """A file with a row per record: what is kept of it, its labels if known, its predictions.
+
+    It is Parquet if its name ends in `.parquet`, TFRecords if it ends in `.tfrecord`, else CSV.
+    """
 
     def __init__(self, path: str, overwrite: bool):
-        """Writes nothing yet.
-
-        Args:
-            path: The file, local or `gs://`: Parquet if its name ends in `.parquet`, TFRecords if
-                it ends in `.tfrecord`, else CSV.
-        """
         self._path = path
         self._partial = f"{path}.partial"
         self._overwrite = overwrite
@@ -286,12 +249,7 @@ class PredictionsFile:
         labels: Mapping[str, npt.NDArray[Any]],
         predictions: Mapping[str, npt.NDArray[Any]],
     ) -> None:
-        """Adds rows.
-
-        Args:
-            kept: As `RecordColumns.kept`.
-            labels: By name; none where they are not known.
-        """
+        """Adds rows; what is kept is as `RecordColumns.kept`."""
         columns = dict(kept)
         for kind, values in (("label", labels), ("prediction", predictions)):
             for name, value in values.items():
@@ -352,4 +310,4 @@ class _Rows(Protocol):
         """Adds rows: by name arrays `[n, …]`, a `ListedColumn` or a `pyarrow.Array`."""
 
     def close(self) -> None:
-        """Writes what is left to write."""
+        pass

@@ -1,4 +1,4 @@
-"""Some records of one file, a column per feature, with what is to be copied beside predictions."""
+"""Some records of one file, a column per feature, with what to copy next to predictions."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,7 @@ from tfps.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class RecordBatch:
-    """Serialized records of one file.
-
-    Attributes:
-        first: Number of the first of them in the file, from 1.
-        serialized: Strings `[n]`, each a `tf.train.Example`.
-    """
+    """Serialized records of one file, strings `[n]`; the first is number `first`, from 1."""
 
     path: str
     first: int
@@ -29,11 +24,9 @@ class RecordBatch:
 
     @property
     def count(self) -> int:
-        """How many records there are."""
         return int(self.serialized.shape[0])
 
     def where(self, index: int) -> str:
-        """The record of this index in the batch, for messages."""
         return f"{self.path} record {self.first + index}"
 
     def has_labels(self, labels: Sequence[Feature]) -> bool:
@@ -47,15 +40,7 @@ class RecordBatch:
     def parse(
         self, features: Sequence[Feature], others: Sequence[Feature] = ()
     ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-        """The records as tensors.
-
-        Args:
-            features: What every record must hold.
-            others: What else it must hold.
-
-        Returns:
-            Tensors `[n, *shape]` of the features and of the others, by name.
-        """
+        """What every record must hold, features and others, as tensors `[n, *shape]` by name."""
         try:
             inputs, rest = examples.parse(self.serialized, features, others)
         except tf.errors.InvalidArgumentError as error:
@@ -70,7 +55,6 @@ class RecordBatch:
         return inputs, rest
 
     def example(self, index: int) -> Any:
-        """The record of this index, as a `tf.train.Example`."""
         try:
             return tf.train.Example.FromString(self._bytes(index))
         except DecodeError:
@@ -103,15 +87,10 @@ class RecordBatch:
 
 @dataclasses.dataclass(frozen=True)
 class ListedColumn:
-    """A column of Python values, which is cut as an array is.
+    """A column of Python values, which is cut as an array is."""
 
-    Attributes:
-        values: One per record, or a list of them; None where it is missing.
-        dtype: Of the values, as a feature's; those of `string` are `str`.
-    """
-
-    values: Sequence[Any]
-    dtype: str
+    values: Sequence[Any]  # one per record, or a list of them; None where it is missing
+    dtype: str  # as a feature's; values of `string` are `str`
     holds_lists: bool = False
 
     def __len__(self) -> int:
@@ -123,21 +102,13 @@ class ListedColumn:
 
 @dataclasses.dataclass(frozen=True)
 class RecordColumns:
-    """Some records of one file.
-
-    Attributes:
-        features: By name, each `[count, *shape]`: a `tf.RaggedTensor` for shape `(None,)`, else an
-            array, of bytes objects for strings.
-        labels: By name, arrays `[count, *shape]`; none where the records have no labels.
-        kept: By name, what is to be copied: an array `[count, *shape]`, a `ListedColumn`, or a
-            `pyarrow.Array`.
-    """
+    """Some records of one file, by name `[count, *shape]`."""
 
     where: str
     count: int
-    features: Mapping[str, npt.NDArray[Any] | tf.RaggedTensor]
-    labels: Mapping[str, npt.NDArray[Any]]
-    kept: Mapping[str, Any]
+    features: Mapping[str, npt.NDArray[Any] | tf.RaggedTensor]  # ragged for shape `(None,)`
+    labels: Mapping[str, npt.NDArray[Any]]  # none where the records have none
+    kept: Mapping[str, Any]  # arrays, `ListedColumn`s or `pyarrow.Array`s
 
 
 def array_of(values: tf.Tensor | tf.RaggedTensor) -> Any:

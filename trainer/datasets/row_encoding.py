@@ -1,22 +1,22 @@
-"""Turns a block of rows into records, in a process of its own or in this one."""
+"""Files of rows, text or Parquet, and the records that their rows become."""
 
 import dataclasses
 import functools
 import gc
-from collections.abc import Callable, Iterator
-from typing import NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn, Self
 
 import keras
 
-from tfps.data import examples
+from tfps.data import examples, parquet
 from tfps.data.dataset_writer import Frames, deal
 from tfps.data.example_encoder import RecordEncoder
+from tfps.data.examples import Counts, count_records
 from tfps.data.feature import Feature
 from tfps.data.parquet import ParquetBlock
-from tfps.data.row_blocks import RowBlock
-from tfps.data.row_format import BadRow, RowFormat
+from tfps.data.row_blocks import Header, RowBlock, find_header, row_blocks
+from tfps.data.row_format import BadRow, RowFormat, Values
 from tfps.data.tfrecord import frame
-from tfps.data.value_counts import Counts, count_records
 from tfps.errors import UserError
 from tfps.experiment import overrides
 from tfps.experiment.experiment import Experiment
@@ -28,18 +28,16 @@ Block = RowBlock | ParquetBlock
 class UnlabelledTask(Task):
     """Reads and writes the records of another task without its labels, weight and group.
 
-    It has no model: it is for datasets that are to be predicted.
+    It has no model: it is for datasets to predict.
     """
 
     def __init__(self, task: Task):
         self._task = task
 
     def features(self) -> tuple[Feature, ...]:
-        """Those of the task."""
         return self._task.features()
 
     def label(self) -> tuple[Feature, ...]:
-        """None."""
         return ()
 
     def rows(self) -> RowFormat:
@@ -48,11 +46,9 @@ class UnlabelledTask(Task):
         return self._task.rows().without(names)
 
     def build_model(self) -> NoReturn:
-        """There is none."""
         raise TypeError("records without labels are predicted, not trained")
 
     def optimizer(self) -> keras.optimizers.Optimizer:
-        """That of the task."""
         return self._task.optimizer()
 
 
@@ -65,11 +61,64 @@ class ConfiguredExperiment:
     without_labels: bool = False
 
     def __call__(self) -> Experiment:
-        """Loads the experiment."""
         found = overrides.apply(overrides.load(self.config), self.overrides)
         if self.without_labels:
             return dataclasses.replace(found, task=UnlabelledTask(found.task))
         return found
+
+
+class BadRows:
+    """Counts bad rows, and stops at one too many."""
+
+    def __init__(self, allowed: int) -> None:
+        self.count = 0
+        self.allowed = allowed
+
+    def add(self, bad: BadRow | str) -> None:
+        self.count += 1
+        if self.count > self.allowed:
+            raise UserError(
+                f"{bad}; fix the row, or leave bad rows out with --max_bad_rows={self.count} or "
+                "more"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class RowFile:
+    """A file of rows, and where the values of a record are in them."""
+
+    path: str
+    row_format: RowFormat
+    header: Header | None = None  # names the columns of a text file
+    is_parquet: bool = False
+
+    @classmethod
+    def of(cls, path: str, row_format: RowFormat) -> Self:
+        """A file with the columns of a format, which a text file's header must name."""
+        if parquet.is_parquet(path):
+            return cls(path, row_format, is_parquet=True)
+        header = find_header(path, row_format)
+        return cls(path, header.layout(row_format) if header else row_format, header)
+
+    def blocks(self, others: Sequence[str] = (), most: int = parquet.BLOCK_ROWS) -> Iterator[Block]:
+        """All rows in order; of a Parquet file with other columns, and `most` a block."""
+        if self.is_parquet:
+            return parquet.parquet_blocks(self.path, self.row_format, others, most)
+        return row_blocks(self.path, self.row_format.delimiter, header=self.header)
+
+
+def one_by_one(
+    block: Block,
+    row_format: RowFormat,
+    features: Sequence[Feature],
+    on_bad_row: Callable[[BadRow], None],
+) -> Iterator[tuple[int, Values, bytes]]:
+    """The good rows of a block: the number of each, its values by field name, and its record."""
+    for number, values in block.rows(row_format, on_bad_row):
+        try:
+            yield number, values, examples.encode(values, features)
+        except UserError as error:
+            on_bad_row(BadRow(f"{block.where(number)}: {error}"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,18 +133,14 @@ class EncodedRows:
 
 
 def encode(block: Block, experiment: Callable[[], Experiment], shards: int) -> EncodedRows:
-    """Reads a block's rows as an experiment's task says.
-
-    Args:
-        experiment: Gives the experiment; it is called once in a process.
-    """
+    """Reads a block's rows as an experiment's task says; it is loaded once in a process."""
     records, bad_rows, counts = _encoder(experiment).records(block)
     framed = list(map(frame, records))
     return EncodedRows(deal(framed, shards), len(framed), bad_rows, counts, block.size)
 
 
 def format_of(experiment: Experiment) -> RowFormat:
-    """How the rows are laid out that become an experiment's records."""
+    """The layout of the rows that become an experiment's records."""
     task = experiment.task
     names = [feature.name for feature in task.schema().all]
     return task.rows().only(names)
@@ -104,7 +149,7 @@ def format_of(experiment: Experiment) -> RowFormat:
 @functools.lru_cache(maxsize=1)
 def _encoder(experiment: Callable[[], Experiment]) -> "_Encoder":
     encoder = _Encoder(experiment())
-    # Rows are many lists: the collector is to look at them without all that TensorFlow holds.
+    # Rows are many lists: the collector skips what TensorFlow holds.
     gc.freeze()
     return encoder
 
@@ -112,9 +157,9 @@ def _encoder(experiment: Callable[[], Experiment]) -> "_Encoder":
 class _Encoder:
     def __init__(self, experiment: Experiment):
         task = experiment.task
-        self._features, self._labels = task.features(), task.labels()
+        self._features = (*task.features(), *task.labels())
         self._format = format_of(experiment)
-        self._encoder = RecordEncoder((*self._features, *self._labels))
+        self._encoder = RecordEncoder(self._features)
 
     def records(self, block: Block) -> tuple[list[bytes], list[str], Counts]:
         """The records of good rows, what is wrong with the others, and the records' counts."""
@@ -123,17 +168,8 @@ class _Encoder:
             if not count:
                 return [], [], {}
             return self._encoder.encode(columns), [], self._encoder.counts
-        except (TypeError, ValueError):  # the rows one by one tell what it is, and in which
-            bad_rows: list[str] = []
-            records = list(self._one_by_one(block, bad_rows))
-            return records, bad_rows, count_records(records, (*self._features, *self._labels))
-
-    def _one_by_one(self, block: Block, bad_rows: list[str]) -> Iterator[bytes]:
-        def leave_out(bad: BadRow) -> None:
-            bad_rows.append(str(bad))
-
-        for number, values in block.rows(self._format, leave_out):
-            try:
-                yield examples.encode(values, self._features, self._labels)
-            except UserError as error:
-                bad_rows.append(f"{block.where(number)}: {error}")
+        except (TypeError, ValueError):  # which row it is, they say one by one
+            bad: list[BadRow] = []
+            rows = one_by_one(block, self._format, self._features, bad.append)
+            records = [record for _, _, record in rows]
+            return records, list(map(str, bad)), count_records(records, self._features)

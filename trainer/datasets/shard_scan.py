@@ -17,10 +17,10 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tfps.data import bad_records, schema
+from tfps.data.examples import Counts, RecordCounter
 from tfps.data.feature import Feature
 from tfps.data.shards import STRIDE, Shard
 from tfps.data.tfrecord import StoredRecord, compression_of, scan
-from tfps.data.value_counts import Counts, RecordCounter
 from tfps.errors import RunError
 from tfps.storage import checksum
 from trainer.console import file_progress
@@ -34,7 +34,7 @@ CHECKED_RECORDS = 64  # of each file, where no manifest says what they hold
 
 
 def worthwhile(most: int, size: int) -> int:
-    """How many processes, at most so many, are worth their start for so many bytes."""
+    """How many processes, `most` at most, are worth their start for `size` bytes."""
     return min(most, 1 + size // _BYTES_PER_PROCESS)
 
 
@@ -46,11 +46,6 @@ class Processes:
     """
 
     def __init__(self, count: int, *modules: str):
-        """Starts nothing yet: processes start with the first items.
-
-        Args:
-            modules: What the server loads: that of the work, and what else the work needs.
-        """
         self._count = count
         self._pool: concurrent.futures.ProcessPoolExecutor | None = None
         if count > 1:
@@ -63,11 +58,9 @@ class Processes:
     def map(
         self, function: Callable[[_Item], _Result], items: Iterable[_Item]
     ) -> Iterator[_Result]:
-        """The results of all items, in their order.
+        """The results of all items in order; items are asked for as processes become free.
 
-        Args:
-            function: Of a module; its argument and result are pickled.
-            items: Asked for as processes become free, not all at once.
+        Function, items and results are pickled.
         """
         if self._pool is None:
             yield from map(function, items)
@@ -105,33 +98,20 @@ def _end_when_interrupted() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class ShardScan:
-    """What a file holds.
-
-    Attributes:
-        offsets: Byte offsets of every `STRIDE`th record, int64; empty for a compressed file.
-        damaged: Records that cannot be read or do not fit their checksums, without their bytes.
-        is_whole: Whether the file could be read to its end; else the last damaged record ends it.
-        unfit: What is wrong with the first of the records that were held against the features, with
-            its number; empty when they fit.
-    """
+    """What a file holds."""
 
     shard: Shard
-    offsets: npt.NDArray[np.int64]
-    damaged: tuple[StoredRecord, ...]
-    is_whole: bool
-    unfit: str
+    offsets: npt.NDArray[np.int64]  # bytes of every `STRIDE`th record; none of a compressed file
+    damaged: tuple[StoredRecord, ...]  # without their bytes
+    is_whole: bool  # could be read to its end; else the last damaged record ends it
+    unfit: str  # what is wrong with the first record that does not fit the features
     counts: Counts
 
 
 def scan_shard(
     path: str, features: Sequence[Feature], checked: int, may_lack: bool = False
 ) -> ShardScan:
-    """Reads a file from its beginning to its end.
-
-    Args:
-        path: A TFRecord file, compressed or not, local or `gs://`.
-        features: What its records must hold.
-    """
+    """Reads a TFRecord file whole; the first `checked` records must fit the features."""
     compression = compression_of(path)
     offsets: list[int] = []
     damaged: list[StoredRecord] = []
@@ -174,11 +154,7 @@ def refuse_absent(
 def first_records(
     paths: Sequence[str], most: int, features: Sequence[Feature] = ()
 ) -> Iterator[bytes]:
-    """The first records of some files that can be read and fit some features.
-
-    Args:
-        features: What they must hold; they may lack them.
-    """
+    """The first good records of some files that fit some features, which they may lack."""
     records = (record for path in paths for record in scan(path, compression_of(path)))
     good = (
         record.data
@@ -197,7 +173,7 @@ def scan_shards(
     checked: int,
     may_lack: bool = False,
 ) -> Iterator[ShardScan]:
-    """Reads files at the same time, and shows how far that is."""
+    """Reads files at the same time, and shows the progress."""
     work = functools.partial(
         scan_shard, features=tuple(features), checked=checked, may_lack=may_lack
     )

@@ -11,7 +11,7 @@ from configs.smoke import Smoke, get_config
 from tests.training_fixtures import dataset
 from tfps.cluster.spec import Cluster
 from tfps.data import manifest as manifests
-from tfps.data.value_counts import ValueCounts
+from tfps.data.examples import ValueCounts
 from tfps.errors import UserError
 from tfps.leases.lease import EpochOrder
 from trainer.chief.run_inputs import RunInputs
