@@ -1,11 +1,14 @@
 """The chief's loop over leases that all replicas train together."""
 
+import dataclasses
 import json
 import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
+
+import msgspec
 
 from tfps.allreduce.replica import Order, Replica
 from tfps.allreduce.step import TrainedRounds
@@ -60,7 +63,7 @@ class ReplicaFollower:
                 self._take_learning_rates(details["learning_rates"])
                 _log.info("took over the chief's parameters, step %d", details["steps"])
             elif order is Order.TAKE_LEASES:
-                self._queue = self._make_queue(QueueState.from_json(details["state"]))
+                self._queue = self._make_queue(msgspec.convert(details["state"], QueueState))
                 self._take_learning_rates(details["learning_rates"])
             elif order is Order.TRAIN:
                 self._train(details["batches"], poll)
@@ -118,7 +121,9 @@ class ReplicaCoordinator:
     ) -> None:
         self._share_parameters()
         self.replica.tell(
-            Order.TAKE_LEASES, state=queue.state().to_json(), learning_rates=self._learning_rates()
+            Order.TAKE_LEASES,
+            state=dataclasses.asdict(queue.state()),
+            learning_rates=self._learning_rates(),
         )
         self.meter.begin(queue)
         has_begun = False

@@ -16,7 +16,7 @@ import tensorflow as tf
 from tfps.errors import RunError
 
 PATIENCE_SECONDS = 120.0  # for which what fails with an error that may pass is tried again
-GO_ON = "when the storage answers again, the same command goes on"
+GO_ON = "when the storage answers again, rerun the same command to resume"
 _FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS = 0.1, 8.0
 # Errors of storage that does not answer now, and may again.
 PASSING = frozenset(
@@ -75,12 +75,12 @@ def explain(error: OSError | tf.errors.OpError, doing: str, path: str) -> Storag
     else:
         text = str(error.message).strip().split("\n")[0].removeprefix(f"{path}; ")
         may_pass = isinstance(error, _PASSING_KINDS)
-    mend = GO_ON
+    hint = GO_ON
     if isinstance(error, OSError) and error.errno in _FULL:
-        mend = "make room; the same command then goes on"
+        hint = "make room, then rerun the same command to resume"
     elif isinstance(error, OSError) and error.errno in _CLOSED:
-        mend = "make it writable for this process; the same command then goes on"
-    return StorageError(f"{path} cannot be {doing} ({text}); {mend}", may_pass)
+        hint = "make it writable for this process, then rerun the same command to resume"
+    return StorageError(f"{path} cannot be {doing} ({text}); {hint}", may_pass)
 
 
 def attempt(
