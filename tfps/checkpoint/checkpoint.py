@@ -13,7 +13,7 @@ from tfps.checkpoint.keyed_snapshot import KeyedSnapshot
 from tfps.cluster.failures import first_line, lost_ps_behind
 from tfps.errors import RunError
 from tfps.leases.queue import QueueState
-from tfps.storage import checksum, files
+from tfps.storage import files
 from tfps.storage.failures import GO_ON, StorageError, explain
 from tfps.store.parameter_store import ParameterStore
 
@@ -108,7 +108,7 @@ class CheckpointFile:
     @classmethod
     def _of(cls, path: str) -> "CheckpointFile":
         try:
-            crc32c = checksum.of_bytes(files.read(path)) if path.endswith(_INDEX) else None
+            crc32c = files.checksum_of(files.read(path)) if path.endswith(_INDEX) else None
             return cls(posixpath.basename(path), files.size(path), crc32c)
         except FileNotFoundError as error:
             raise explain(error, "read", path) from None
@@ -123,7 +123,7 @@ class CheckpointFile:
             raise DamagedCheckpointError(f"{self.name} is missing") from None
         if size != self.size:
             raise DamagedCheckpointError(f"{self.name} has {size:,} bytes instead of {self.size:,}")
-        if self.crc32c is not None and checksum.of_bytes(index) != self.crc32c:
+        if self.crc32c is not None and files.checksum_of(index) != self.crc32c:
             raise DamagedCheckpointError(f"{self.name} was altered: its checksum differs")
 
 

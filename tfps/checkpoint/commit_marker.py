@@ -15,7 +15,7 @@ import msgspec
 
 from tfps.checkpoint.checkpoint import Checkpoint, DamagedCheckpointError
 from tfps.errors import UserError
-from tfps.storage import checksum, files
+from tfps.storage import files
 from tfps.storage.failures import GO_ON, StorageError
 from tfps.storage.paths import is_file_name
 
@@ -111,4 +111,4 @@ def remove(directory: str) -> None:
 
 def _checksum(fields: dict[str, Any]) -> str:
     """Of the marker's content without the checksum."""
-    return checksum.of_bytes(json.dumps(fields, sort_keys=True).encode())
+    return files.checksum_of(json.dumps(fields, sort_keys=True).encode())

@@ -17,7 +17,7 @@ from tfps.checkpoint.keyed_snapshot import changed_name, rows_per_chunk, slice_s
 from tfps.checkpoint.reader import explained, of_base
 from tfps.errors import UserError
 from tfps.experiment.task import Table
-from tfps.layers.key_options import KeyOptions
+from tfps.layers.dynamic_embedding import KeyOptions
 from tfps.store.keyed.group import KeyedGroup
 from tfps.store.keyed.part import SavedKeys
 from tfps.store.keyed_layout import KeyedLayout

@@ -9,7 +9,7 @@ import uuid
 from typing import Any, Self
 
 from tfps.errors import RunError
-from tfps.storage import atomic_file, files
+from tfps.storage import files
 from tfps.storage.failures import Patience
 
 FILE = "chief.json"
@@ -48,7 +48,7 @@ class ChiefFence:
             "process": os.getpid(),
             "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
-        atomic_file.write(path, json.dumps(holder, indent=1) + "\n", token)
+        files.replace(path, json.dumps(holder, indent=1) + "\n", token)
         return cls(path, token)
 
     def check(self) -> None:

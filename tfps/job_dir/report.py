@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from tfps.errors import UserError
-from tfps.storage import atomic_file, files
+from tfps.storage import files
 
 FORMAT = 2
 RUNNING, FINISHED, FAILED, INTERRUPTED = "running", "finished", "failed", "interrupted"
@@ -325,4 +325,4 @@ def write(job_dir: str, report: Report) -> None:
 
 
 def _write(job_dir: str, fields: Mapping[str, Any]) -> None:
-    atomic_file.write(posixpath.join(job_dir, FILE), json.dumps(fields, indent=1) + "\n")
+    files.replace(posixpath.join(job_dir, FILE), json.dumps(fields, indent=1) + "\n")
