@@ -60,8 +60,7 @@ def forbid(directory: str) -> bool:
         return False
     if NAME in files.names(directory):
         raise StorageError(
-            f"{directory} lists {NAME}, which cannot be found; {GO_ON}",
-            may_pass=True,
+            f"{directory} lists {NAME}, which cannot be found; {GO_ON}", may_pass=True
         )
     return True
 

@@ -33,13 +33,7 @@ _GROUP = re.compile(r"keys_dim\d+(?:_(\d+))?")
 class SortedRows:
     """Rows of a group, or its hashes alone, in one checkpoint's files."""
 
-    def __init__(
-        self,
-        checkpoint: Checkpoint,
-        row: StoredRow,
-        name: str,
-        is_of_base: bool = False,
-    ):
+    def __init__(self, checkpoint: Checkpoint, row: StoredRow, name: str, is_of_base: bool = False):
         self._base = checkpoint.base.name if is_of_base and checkpoint.increment else None
         directory = checkpoint.base_path if is_of_base else checkpoint.path
         self._prefix = posixpath.join(directory, PREFIX)

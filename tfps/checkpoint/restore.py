@@ -203,10 +203,7 @@ class WarmStart:
         return self._use_newest(take)
 
     def _fit(
-        self,
-        checkpoint: Checkpoint,
-        ours: Mapping[str, Any],
-        numberings: Mapping[str, Numbering],
+        self, checkpoint: Checkpoint, ours: Mapping[str, Any], numberings: Mapping[str, Numbering]
     ) -> LayerSelection | None:
         """The layers that are taken; None for everything."""
         others = "; ".join(renumbered(checkpoint.numberings, numberings))

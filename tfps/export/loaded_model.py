@@ -191,10 +191,7 @@ class ExportedModel:
         return self._lookups.rows(table, ids)
 
     def check_schema(
-        self,
-        features: Sequence[Mapping[str, Any]],
-        labels: Sequence[Mapping[str, Any]],
-        where: str,
+        self, features: Sequence[Mapping[str, Any]], labels: Sequence[Mapping[str, Any]], where: str
     ) -> None:
         """Refuses records, of whose schemas `where` names the source, that lack what it needs.
 

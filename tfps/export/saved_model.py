@@ -252,11 +252,7 @@ def export(
 
 
 def _write(
-    task: Task,
-    parameters: Parameters,
-    places: tuple[str, str],
-    sample: Sample,
-    form: ExportForm,
+    task: Task, parameters: Parameters, places: tuple[str, str], sample: Sample, form: ExportForm
 ) -> tuple[Mapping[str, np.ndarray], dict[str, Any]]:
     """Writes all but the schema, and tries it; its predictions by name, and its schema."""
     written, staged = places

@@ -193,10 +193,7 @@ class ServingModel:
         tf.saved_model.save(
             self._module(),
             path,
-            signatures={
-                FEATURES_SIGNATURE: self._traced,
-                EXAMPLES_SIGNATURE: serve_examples,
-            },
+            signatures={FEATURES_SIGNATURE: self._traced, EXAMPLES_SIGNATURE: serve_examples},
         )
         if arguments:
             names = {argument: name for name, argument in arguments.items()}

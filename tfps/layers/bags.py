@@ -26,12 +26,7 @@ class BagEmbedding(keras.layers.Layer, abc.ABC):
     table: keras.layers.Embedding
 
     def __init__(
-        self,
-        output_dim: int,
-        combiner: str | None,
-        padding: Padding,
-        row_dtype: str,
-        **kwargs: Any,
+        self, output_dim: int, combiner: str | None, padding: Padding, row_dtype: str, **kwargs: Any
     ):
         try:
             super().__init__(**kwargs)

@@ -180,13 +180,7 @@ class DynamicEmbedding(BagEmbedding):
         self._refuse_other("key_dtype", key_dtype, KEY_DTYPES)
         self.key_dtype = key_dtype
         self.options = KeyOptions(
-            max_rows,
-            admit_after,
-            forget_after,
-            forget_after_hours,
-            evict_first,
-            min_norm,
-            unknown,
+            max_rows, admit_after, forget_after, forget_after_hours, evict_first, min_norm, unknown
         )
         self.options.check(self.name)
         self.table = KeyedTable(

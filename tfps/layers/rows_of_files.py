@@ -72,7 +72,4 @@ class RowsOfFiles(keras.initializers.Initializer):
         )
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            "path": self.path,
-            "otherwise": keras.initializers.serialize(self.otherwise),
-        }
+        return {"path": self.path, "otherwise": keras.initializers.serialize(self.otherwise)}

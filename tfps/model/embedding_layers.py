@@ -24,11 +24,7 @@ from tfps.model.initial_values import keep_rows, refuse_unusable
 Answer = Callable[[keras.layers.Embedding, int, tf.Tensor], tf.Tensor]
 _VALUE_BYTES = 4  # of a float32
 # Those of Keras that scale what lies along an axis, and leave alone what they have scaled.
-_OF_NORMS = (
-    keras.constraints.MaxNorm,
-    keras.constraints.MinMaxNorm,
-    keras.constraints.UnitNorm,
-)
+_OF_NORMS = (keras.constraints.MaxNorm, keras.constraints.MinMaxNorm, keras.constraints.UnitNorm)
 _log = logging.getLogger(__name__)
 _EXACT_FLOATS = 1 << 24  # above it, float32 does not hold every integer
 _WHOLE_BYTES = 256 << 20  # a table that may travel as a whole with every step

@@ -35,9 +35,7 @@ class LayerMetrics:
         return tuple(self._metrics)
 
     def choose(
-        self,
-        evaluated: Sequence[keras.metrics.Metric],
-        trained: Sequence[keras.metrics.Metric],
+        self, evaluated: Sequence[keras.metrics.Metric], trained: Sequence[keras.metrics.Metric]
     ) -> None:
         known = {id(metric) for metric in evaluated}
         for metric in trained:

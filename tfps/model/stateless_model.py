@@ -194,10 +194,7 @@ class StatelessModel:
             return zeros(layer, table, ids)
 
         inputs = model_inputs(self._model, self._features, features)
-        with (
-            self._layers.answered_by(record),
-            keras.StatelessScope(state_mapping=self._zeros()),
-        ):
+        with self._layers.answered_by(record), keras.StatelessScope(state_mapping=self._zeros()):
             self._model(inputs, training=training)
         self._asked_tables[training] = [call.table for call in calls]
         return [call.ids for call in calls]
