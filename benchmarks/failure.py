@@ -2,4 +2,4 @@
 
 
 class Failed(Exception):  # noqa: N818 - it is what the benchmark has
-    """What went wrong and how to mend it, for a person."""
+    """What went wrong and how to fix it, for a person."""

@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.arrays import read_arrays
 from tfps.data import manifest as manifests
 from tfps.errors import UserError
-from tfps.experiment import field_flags, loader, overrides
+from tfps.experiment import field_flags, overrides
 from tfps.experiment.experiment import Experiment
 from tfps.experiment.metrics import auc
 from tfps.experiment.task import Task
@@ -31,7 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--config", required=True, help="of a task with one label, yes or no")
     fields, rest = field_flags.split(sys.argv[1:])
-    experiment = overrides.apply(loader.load(parser.parse_args(rest).config), fields)
+    experiment = overrides.apply(overrides.load(parser.parse_args(rest).config), fields)
     trained = _Records(experiment, experiment.data.train, "--data.train")
     evaluated = _Records(experiment, experiment.data.eval, "--data.eval")
     print(json.dumps(fit(experiment, trained, evaluated)))

@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.arrays import read_arrays
 from tfps.data import manifest
 from tfps.data.manifest import Manifest
-from tfps.experiment import field_flags, loader, overrides
+from tfps.experiment import field_flags, overrides
 from trainer.generate import generate
 
 SHARDS = 8
@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--copies", type=int, default=40, help="how often an epoch has each record")
     fields, rest = field_flags.split(sys.argv[1:])
     flags = parser.parse_args(rest)
-    experiment = overrides.apply(loader.load(flags.config), fields)
+    experiment = overrides.apply(overrides.load(flags.config), fields)
     partial = pathlib.Path(f"{flags.output}.partial")
     if partial.exists():
         shutil.rmtree(partial)

@@ -26,8 +26,7 @@ import tfps
 from benchmarks.datasets import ROOT
 from benchmarks.planted import likes
 from benchmarks.rare_ids import FEATURES, LABEL, build
-from tfps.export.exported_files import SCHEMA_FILE
-from tfps.export.loaded_model import FORMAT
+from tfps.export.exported_files import FORMAT, SCHEMA_FILE
 
 _INPUTS = {"csv": "rows.csv", "parquet": "rows.parquet", "tfrecord": "dataset"}
 _ROUTES = ("csv → csv", "csv → parquet", "parquet → csv", "parquet → parquet", "tfrecord → csv")

@@ -7,9 +7,9 @@ from typing import Any
 
 from absl import flags
 
-from cloud import command_line
+from cloud import command_line, machine_flag
 from cloud.job_spec import JobSpec, Role, flag_value
-from tfps import byte_size, python_config
+from tfps import python_config
 from tfps.cluster.spec import JOBS
 from tfps.errors import UserError
 
@@ -27,15 +27,11 @@ _NUMBERS = {
     "queue_seconds": "How long it may wait for machines; 0: the platform's limit.",
     "restarts": "How often a task is restarted when it dies (default: 3).",
 }
-# Flags that set a field of one role, or with the role's name before them of that role alone.
-_MACHINE = {
-    "machine": "machine type, e.g. n2-standard-8",
-    "cpus": "CPU cores of a task",
-    "memory": "memory of a task, e.g. 16GiB",
-    "disk_gb": "GB of disk of a task",
-    "disk_type": "disk type, e.g. pd-ssd",
-    "accelerator": "GPU and how many, e.g. NVIDIA_L4:1, or none",
-}
+_MACHINE = ("type", "cpus", "memory", "disk_gb", "disk_type", "accelerator")
+_MACHINE_TEXT = (
+    "ROLE:key=value,… of a role's machines, or key=value,… of every role's; any number. Keys: type "
+    "(n2-standard-8), cpus, memory (16GiB), disk_gb, disk_type, accelerator (NVIDIA_L4:1, or none)."
+)
 
 
 def define(values: flags.FlagValues) -> None:
@@ -55,10 +51,7 @@ def define(values: flags.FlagValues) -> None:
     flags.DEFINE_boolean("evaluator", None, "Adds an evaluator.", flag_values=values)
     for name, text in (("env", "NAME=value of every task"), ("label", "key=value of the job")):
         flags.DEFINE_multi_string(name, [], f"{text}; any number.", flag_values=values)
-    for name, text in _MACHINE.items():
-        string(name, f"Every role's {text}.")
-        for job in JOBS:
-            string(f"{job}_{name}", f"The {job}'s {text}.")
+    flags.DEFINE_multi_string("machine", [], _MACHINE_TEXT, flag_values=values)
 
 
 def build(values: flags.FlagValues, arguments: Sequence[str]) -> JobSpec:
@@ -79,40 +72,35 @@ def build(values: flags.FlagValues, arguments: Sequence[str]) -> JobSpec:
 
 def _roles(values: flags.FlagValues, base: dict[str, Role]) -> tuple[Role, ...]:
     evaluator = None if values.evaluator is None else int(values.evaluator)
+    machines = _machines(values.machine)
     asked = {"chief": None, "worker": values.workers, "ps": values.ps, "evaluator": evaluator}
     roles = []
     for job, replicas in asked.items():
         count = replicas if replicas is not None else base[job].replicas if job in base else 0
         if job == "chief" and not base:
             count = 1
-        changes = _machine(values, job)
         if count:
             old = base.get(job, Role(job))
+            changes = {**machines.get("", {}), **machines.get(job, {})}
             roles.append(dataclasses.replace(old, replicas=count, **changes))
-        elif own := [name for name in _MACHINE if values[f"{job}_{name}"].value is not None]:
+        elif job in machines:
             raise UserError(
-                f"--{job}_{own[0]}: the job has no {job}; leave the flag out, or add a {job}"
+                f"--machine={job}:…: the job has no {job}; leave the flag out, or add a {job}"
             )
     return tuple(roles)
 
 
-def _machine(values: flags.FlagValues, job: str) -> dict[str, Any]:
-    """The fields of a role that flags set: the role's own flag comes before everybody's."""
-    found: dict[str, Any] = {}
-    for name in _MACHINE:
-        own, common = values[f"{job}_{name}"].value, values[name].value
-        flag = f"--{name}" if own is None else f"--{job}_{name}"
-        text = common if own is None else own
-        if text is None:
-            continue
-        if name == "memory":
-            found["memory_bytes"] = byte_size.parse(text, flag)
-        elif name in ("cpus", "disk_gb"):
-            found[name] = command_line.positive(flag, text)
-        elif name == "accelerator":
-            found["accelerator"], found["accelerators"] = command_line.accelerator(flag, text)
-        else:
-            found[name] = text
+def _machines(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Fields by role, with those of every role under an empty name; later flags win."""
+    found: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        role, colon, rest = text.partition(":")
+        if not colon or "=" in role:  # a colon may also be in a value
+            role, rest = "", text
+        elif role not in JOBS:
+            raise UserError(f"--machine={text}: {role!r} is no role; use {', '.join(JOBS)}")
+        flag = f"--machine={role}:" if role else "--machine="
+        found.setdefault(role, {}).update(machine_flag.fields(flag, rest, _MACHINE))
     return found
 
 

@@ -80,7 +80,7 @@ class Role:
         if bool(self.accelerator) != bool(self.accelerators):
             raise UserError(
                 f"{self.job}: accelerator={self.accelerator!r}, accelerators={self.accelerators}; "
-                f"give both, as in --{self.job}_accelerator=NVIDIA_L4:1, or neither"
+                f"give both, as in --machine={self.job}:accelerator=NVIDIA_L4:1, or neither"
             )
 
 
@@ -154,7 +154,7 @@ class JobSpec:
 
     @property
     def chief_works(self) -> bool:
-        """Whether the arguments ask for a worker beside the chief."""
+        """Whether the arguments ask for a worker next to the chief."""
         return is_set("chief_works", self.arguments)
 
     def argument(self, name: str) -> str:
@@ -254,7 +254,7 @@ def grace_seconds(spec: JobSpec) -> int:
 
 
 def with_default(spec: JobSpec, has_own_machines: bool) -> JobSpec:
-    """A job whose arguments say what the worker beside the chief needs to know, if it has one.
+    """A job whose arguments say what the worker next to the chief needs to know, if it has one.
 
     A job has one where its chief has a worker's machine and its arguments do not say
     --nochief_works. What is added comes before the job's own arguments, which therefore win.
@@ -283,7 +283,7 @@ def has_workers_machine(spec: JobSpec) -> bool:
 
 
 def port(spec: JobSpec, chiefs_port: int) -> int | None:
-    """The port of the worker beside the chief; None without one."""
+    """The port of the worker next to the chief; None without one."""
     if not spec.chief_works:
         return None
     text = spec.argument("chief_worker_port") or "0"

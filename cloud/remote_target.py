@@ -99,10 +99,10 @@ class Follower:
         try:
             status = self._watch(job)
         except KeyboardInterrupt:
-            self._say(f"{job} goes on; {_mends(job, again)}")
+            self._say(f"{job} goes on; {_hints(job, again)}")
             raise
         except RunError as error:
-            raise RunError(f"{error}; the job goes on; {_mends(job, again)}") from None
+            raise RunError(f"{error}; the job goes on; {_hints(job, again)}") from None
         finally:
             self._relay.hide()
         if not status.is_success:
@@ -151,7 +151,7 @@ class Follower:
         self._relay.line(_NAME, text)
 
 
-def _mends(job: str, again: str) -> str:
+def _hints(job: str, again: str) -> str:
     program = "python -m cloud.submit"
     return f"follow it with `{program} follow {job} {again}`, end it with `{program} cancel …`"
 
@@ -186,7 +186,7 @@ class RemoteTarget(Target):
             raise
         _say(f"submitted {job}")
         if spec.chief_works:
-            _say("a worker runs beside the chief (--nochief_works behind -- leaves it out)")
+            _say("a worker runs next to the chief (--nochief_works behind -- leaves it out)")
         if wait:
             return self._follow(sender, job)
         for verb in ("follow", "cancel"):

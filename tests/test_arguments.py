@@ -153,20 +153,6 @@ CALLED = {
         if dataclasses.fields(kind)
     },
     "Experiment": (experiment, {}, tfps.Experiment),
-    "Parameter": (tfps.Parameter, {"field": "task.x", "values": (1, 2)}),
-    "Parameter.between": (
-        tfps.Parameter.between,
-        {"field": "task.x", "least": 1, "greatest": 2},
-    ),
-    "Study": (
-        tfps.Study,
-        {
-            "metric": "auc",
-            "goal": "maximize",
-            "parameters": (tfps.Parameter("task.x", (1, 2)),),
-            "trials": 2,
-        },
-    ),
     "task_of": (
         of_task(tfps.task_of),
         {"model": build, "label": LABEL, "features": (USER, NUMBERS)},

@@ -25,7 +25,7 @@ from benchmarks.systems import System
 from benchmarks.unwatched_task import WATCHING
 from tests.loaded import client
 from tests.project import ROOT
-from tfps.experiment import loader
+from tfps.experiment import overrides
 from tfps.job_dir.task_files import start_reporting
 from tfps.job_dir.task_name import TaskName
 from tfps.monitoring.recorder import RunRecorder
@@ -357,7 +357,7 @@ def test_pictures(path, tmp_path):
 def test_peers_and_tfps_train_the_same_model(model):
     case = next(case for case in SWEEPS["models"].cases if case.model == model)
     path = systems.datasets.CONFIGS[model]
-    mine = loader.load(str(ROOT / path)).task.build_model()
+    mine = overrides.load(str(ROOT / path)).task.build_model()
     theirs = models.build(keras, model, case.rows)
     shapes = [sorted(tuple(each.shape) for each in one.weights) for one in (mine, theirs)]
     assert shapes[0] == shapes[1]

@@ -7,15 +7,12 @@ import pytest
 import tensorflow as tf
 
 from configs.criteo import Criteo
-from configs.studies import criteo as criteo_study
 from tests.integration.census_rows import census_rows
 from tests.project import ROOT
 from tests.training_fixtures import Trainer
 from tfps.data import examples
 from tfps.errors import UserError
-from tfps.evaluation.history import BestMetric
-from tfps.evaluation.metrics import metric_names
-from tfps.experiment import loader, overrides
+from tfps.experiment import overrides
 from tfps.experiment.experiment import Experiment
 from tfps.export.loaded_model import ExportedModel
 from trainer.datasets.row_encoding import ConfiguredExperiment
@@ -39,7 +36,7 @@ def test_there_are_configs() -> None:
 
 @pytest.mark.parametrize("name", [name for name in CONFIGS if name != OF_WORDS])
 def test_a_config_builds_its_model_and_loss(name: str, tmp_path: Path) -> None:
-    experiment = loader.load(f"configs/{name}")
+    experiment = overrides.load(f"configs/{name}")
     task = experiment.task
     inputs, labels = batch(experiment, tmp_path / "data", 16)
     model = task.build_model()
@@ -113,12 +110,3 @@ def test_criteo_with_interaction(tmp_path: Path) -> None:
 def test_criteo_needs_rows_for_known_ids() -> None:
     with pytest.raises(UserError, match=r"rows_per_table=1 must be at least 2"):
         dataclasses.replace(Criteo(), rows_per_table=1)
-
-
-def test_a_study_varies_fields_of_its_config_by_a_metric_that_it_has() -> None:
-    study, experiment = criteo_study.get_study(), loader.load("configs/criteo.py")
-    for parameter in study.parameters:
-        for value in parameter.values:
-            overrides.apply(experiment, [f"{parameter.field}={value}"])
-    direction = {"maximize": "max", "minimize": "min"}[study.goal]
-    BestMetric.of(f"{direction}:{study.metric}", metric_names(experiment.task))

@@ -12,7 +12,7 @@ import tfps
 from tests.project import ROOT
 from tests.training_fixtures import Trainer
 from tfps.errors import RunError
-from tfps.experiment import loader, overrides
+from tfps.experiment import overrides
 from tfps.export.loaded_model import ExportedModel
 from trainer.datasets.prediction_input import PredictionInput
 from trainer.generate import generate
@@ -74,7 +74,7 @@ def test_many_ids_per_record_from_the_pages_to_predictions_for_rows_of_text(tmp_
     (model,), (tagged, *_) = code_of("README.md"), code_of("docs/embeddings.md")
     (tmp_path / "tagged.py").write_text(model + tagged)
     experiment = overrides.apply(
-        loader.load(str(tmp_path / "tagged.py")),
+        overrides.load(str(tmp_path / "tagged.py")),
         ["task.users=50", "task.movies=40", "task.tags=30", "train.dense_table_bytes=0"],
     )
     data = generate(experiment, str(tmp_path / "data"), records=100, shards=1)
@@ -105,7 +105,7 @@ def test_many_ids_per_record_from_the_pages_to_predictions_for_rows_of_text(tmp_
 def test_a_table_without_a_vocabulary_from_the_page_to_predictions_for_new_users(tmp_path):
     (model,), (_, any_users, *_) = code_of("README.md"), code_of("docs/embeddings.md")
     (tmp_path / "any_users.py").write_text(model + any_users)
-    experiment = overrides.apply(loader.load(str(tmp_path / "any_users.py")), ["task.movies=40"])
+    experiment = overrides.apply(overrides.load(str(tmp_path / "any_users.py")), ["task.movies=40"])
     features = {
         "user": np.array([-5, 2**63 - 1, 12, -5] * 25),
         "movies": np.arange(500).reshape(100, 5) % 40,

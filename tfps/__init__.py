@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tfps.data.row_format import Field, RowFormat
     from tfps.experiment.experiment import Data, Experiment, Train
     from tfps.experiment.in_batch_softmax import in_batch_softmax
+    from tfps.experiment.metrics import Calibration, LogLoss, NormalizedEntropy, SummedMetric
     from tfps.experiment.mode import AllReduce, Async, Bounded, Local, LocalSGD, Sync
     from tfps.experiment.ranking_metrics import (
         NDCG,
@@ -21,13 +22,6 @@ if TYPE_CHECKING:
         HitRate,
         MeanReciprocalRank,
         RecallAtK,
-    )
-    from tfps.experiment.study import Parameter, Study
-    from tfps.experiment.summed_metrics import (
-        Calibration,
-        LogLoss,
-        NormalizedEntropy,
-        SummedMetric,
     )
     from tfps.experiment.task import Task
     from tfps.export.loaded_model import ExportedModel, load_model
@@ -59,13 +53,11 @@ __all__ = [
     "LogLoss",
     "MeanReciprocalRank",
     "NormalizedEntropy",
-    "Parameter",
     "RecallAtK",
     "RowFormat",
     "RowWiseAdagrad",
     "RowsOfFiles",
     "RowsOfIds",
-    "Study",
     "SummedMetric",
     "Sync",
     "Task",
@@ -80,7 +72,7 @@ _MODULES = {
     "AllReduce": "tfps.experiment.mode",
     "Async": "tfps.experiment.mode",
     "Bounded": "tfps.experiment.mode",
-    "Calibration": "tfps.experiment.summed_metrics",
+    "Calibration": "tfps.experiment.metrics",
     "Data": "tfps.experiment.experiment",
     "DynamicEmbedding": "tfps.layers.dynamic_embedding",
     "Embedding": "tfps.layers.embedding",
@@ -93,17 +85,15 @@ _MODULES = {
     "HitRate": "tfps.experiment.ranking_metrics",
     "Local": "tfps.experiment.mode",
     "LocalSGD": "tfps.experiment.mode",
-    "LogLoss": "tfps.experiment.summed_metrics",
+    "LogLoss": "tfps.experiment.metrics",
     "MeanReciprocalRank": "tfps.experiment.ranking_metrics",
-    "NormalizedEntropy": "tfps.experiment.summed_metrics",
-    "Parameter": "tfps.experiment.study",
+    "NormalizedEntropy": "tfps.experiment.metrics",
     "RecallAtK": "tfps.experiment.ranking_metrics",
     "RowFormat": "tfps.data.row_format",
     "RowWiseAdagrad": "tfps.optimizers.row_wise_adagrad",
     "RowsOfFiles": "tfps.layers.rows_of_files",
     "RowsOfIds": "tfps.layers.rows_of_files",
-    "Study": "tfps.experiment.study",
-    "SummedMetric": "tfps.experiment.summed_metrics",
+    "SummedMetric": "tfps.experiment.metrics",
     "Sync": "tfps.experiment.mode",
     "Task": "tfps.experiment.task",
     "Train": "tfps.experiment.experiment",

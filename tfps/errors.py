@@ -64,7 +64,7 @@ def listed(names: Iterable[str], most: int = 20) -> str:
 class UserError(Exception):
     """Input that cannot be used: a flag, a file, an environment variable, a config.
 
-    The message says what was wrong, where, and how to mend it. Entry points print it without a
+    The message says what was wrong, where, and how to fix it. Entry points print it without a
     traceback and exit with `EXIT_USER`.
     """
 

@@ -58,7 +58,7 @@ class _BadRows:
         self.count += 1
         if self.count > self._allowed:
             raise UserError(
-                f"{bad}; mend the row, or leave bad rows out with --max_bad_rows={self.count} or "
+                f"{bad}; hint the row, or leave bad rows out with --max_bad_rows={self.count} or "
                 "more"
             )
         if self.count <= _SHOWN_BAD_ROWS:

@@ -26,7 +26,7 @@ from tfps.cluster.tf_config import decode
 from tfps.errors import EXIT_OK, EXIT_RUN, UserError
 from tfps.storage import tf_settings
 from trainer import entry
-from trainer.chief import worker_beside
+from trainer.chief import worker_keeper
 from trainer.console import terminal
 from trainer.console.json_lines import JsonFormatter, to_line
 from trainer.console.terminal import ProgressDisplay
@@ -56,13 +56,13 @@ def main() -> int:
     has_worker = cluster.chief_works and cluster.job == "chief" and not _FLAGS.dry_run
     if has_worker:
         own, log = task_flags.json_labels(cluster.of_chief_worker), _FLAGS.tensorflow_log
-        worker_beside.start(cluster, _FLAGS.chief_worker_restarts, own, log)
+        worker_keeper.start(cluster, _FLAGS.chief_worker_restarts, own, log)
     display = _start_logging(cluster)
     if not _FLAGS.dry_run:
         open_files.allow_for_task(cluster)
         _log.info("running as %s", Platform.of(os.environ).role(cluster))
     if has_worker:
-        worker_beside.tell(cluster)
+        worker_keeper.tell(cluster)
     if cluster.job == "ps" or (cluster.job == "chief" and cluster.ps):
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # they hold and coordinate; workers compute
     if cluster.job == "worker" or not cluster.ps:
@@ -95,7 +95,7 @@ def _start_logging(cluster: Cluster) -> ProgressDisplay:
 def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> int:
     _set_up_tensorflow()
     # Loaded here: the environment above must be set before TensorFlow is.
-    from trainer.chief import dry_run, preflight
+    from trainer.chief import preflight
     from trainer.chief.interruption import Interrupted, Interruption
     from trainer.chief.run import join, run
 
@@ -107,7 +107,7 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
     check = functools.partial(_check_inputs, work.experiment, cluster, work.use, deploys)
     if _FLAGS.dry_run:
         inputs = check()
-        print("\n".join(dry_run.lines(inputs)))  # noqa: T201 (what the flag is for)
+        print("\n".join(preflight.dry_run_lines(inputs)))  # noqa: T201 (what the flag is for)
         return EXIT_OK
     if _FLAGS.preflight:
         inputs = check()

@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 
 from benchmarks.peers.progress_lines import ProgressLines
-from tfps.experiment import field_flags, loader, overrides
+from tfps.experiment import field_flags, overrides
 from tfps.experiment.task import Task
 
 _STEPS_PER_EXECUTION = 20
@@ -31,7 +31,7 @@ def main() -> None:
     flags = parser.parse_args(rest)
     for gpu in tf.config.list_physical_devices("GPU"):
         tf.config.experimental.set_memory_growth(gpu, True)
-    experiment = overrides.apply(loader.load(flags.config), fields)
+    experiment = overrides.apply(overrides.load(flags.config), fields)
     task = experiment.task
     model = task.build_model()
     model.compile(

@@ -68,7 +68,7 @@ class ServerSettings:
         if bool(self.accelerator) != bool(self.accelerators):
             raise UserError(
                 f"accelerator={self.accelerator!r}, accelerators={self.accelerators}; give both, "
-                "as in --accelerator=NVIDIA_L4:1, or neither"
+                "as in --machine=accelerator=NVIDIA_L4:1, or neither"
             )
 
     @property

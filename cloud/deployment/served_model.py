@@ -218,7 +218,7 @@ def check_memory(model: ServedModel, held: int, where: str, versions: int = 1) -
 
     Args:
         held: Bytes of memory of each.
-        where: What says so, for the message: `--machine=n2-standard-4`.
+        where: What says so, for the message: `--machine=type=n2-standard-4`.
     """
     needed = memory_needed(model, versions)
     if needed > held:

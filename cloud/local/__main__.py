@@ -79,12 +79,12 @@ def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 def _spec(args: Sequence[str]) -> JobSpec:
     workers, ps = _FLAGS.workers, _FLAGS.ps
     if not workers:
-        mend = (
+        hint = (
             f"for one process without a cluster run `python -m {_FLAGS.module} --mode.name=local`"
             if not ps
             else "a cluster needs a worker: give --workers=1 or more"
         )
-        raise UserError(f"--workers=0 --ps={ps} is no cluster; {mend}")
+        raise UserError(f"--workers=0 --ps={ps} is no cluster; {hint}")
     counts = {"chief": 1, "worker": workers, "ps": ps, "evaluator": int(_FLAGS.evaluator)}
     roles = tuple(Role(job, replicas) for job, replicas in counts.items() if replicas)
     return JobSpec(_NAME, tuple(args), roles, _FLAGS.module, restarts=_FLAGS.max_restarts)

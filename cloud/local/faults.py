@@ -190,7 +190,7 @@ def _sender(
     process, chief = running.get(fault.task.label), running.get("chief")
     if process is not None:
         return process.send
-    # Of all tasks only the worker beside the chief is not the launcher's own.
+    # Of all tasks only the worker next to the chief is not the launcher's own.
     found = find(chief.pid, fault.task) if chief else None
     return None if found is None else functools.partial(_send, found)
 

@@ -219,7 +219,7 @@ def _cluster(spec: JobSpec, ports: Sequence[int]) -> Cluster:
 
 
 def _told_port(spec: JobSpec, ports: Sequence[int]) -> JobSpec:
-    """The job with the last port for the worker beside the chief, unless its arguments name one."""
+    """The job with the last port for the worker next to the chief, unless they name one."""
     if not spec.chief_works or spec.argument("chief_worker_port"):
         return spec
     arguments = (*spec.arguments, f"--chief_worker_port={ports[-1]}")

@@ -17,11 +17,11 @@ class Placement:
     """The tasks of a job on its nodes.
 
     Workers and ps go round the nodes, the chief is on the first and the evaluator on the last.
-    Every task has a port of its own, whatever its node. Where a worker runs beside the chief,
+    Every task has a port of its own, whatever its node. Where a worker runs next to the chief,
     others begin at the second node, and at the port after its own.
 
     Attributes:
-        chief_works: Whether a worker runs beside the chief, which counts as no task here.
+        chief_works: Whether a worker runs next to the chief, which counts as no task here.
     """
 
     hosts: Sequence[str]

@@ -80,7 +80,7 @@ class Allocation:
     """What to ask Slurm for, beside what the job itself says.
 
     Attributes:
-        nodes: Number of nodes; 0 for one per worker, that beside the chief among them.
+        nodes: Number of nodes; 0 for one per worker, that next to the chief among them.
         partition: Empty for the default.
         account: Who pays; empty for the default.
         qos: Quality of service; empty for the default.
@@ -119,7 +119,7 @@ def script(spec: JobSpec, allocation: Allocation) -> str:
 
 
 def _check(spec: JobSpec) -> None:
-    for name, mend in {
+    for name, hint in {
         "image": "tasks run in this environment",
         "package": "tasks run in this directory",
         "network": "nodes have theirs",
@@ -128,15 +128,15 @@ def _check(spec: JobSpec) -> None:
         "spot": "name a preemptible --partition or --qos",
     }.items():
         if getattr(spec, name):
-            raise UserError(f"--target=slurm takes no --{name}: {mend}; leave it out")
+            raise UserError(f"--target=slurm takes no --{name}: {hint}; leave it out")
     for role in spec.roles:
         if role.disk_type:
-            raise UserError(f"--target=slurm takes no --disk_type ({role.job}); leave it out")
+            raise UserError(f"--target=slurm takes no disk_type ({role.job}); leave it out")
         is_worker = role.job == "worker" or (role.job == "chief" and spec.chief_works)
         if role.accelerator and not is_worker and spec.tasks > 1:
             raise UserError(
                 f"{role.job}: accelerator={role.accelerator}, but on Slurm GPUs are for workers; "
-                "give them with --worker_accelerator"
+                "give them with --machine=worker:accelerator=…"
             )
     shortest = grace_seconds(spec) + _MARGIN_SECONDS + _EARLY_SECONDS
     if spec.timeout_seconds and spec.timeout_seconds <= shortest:
@@ -147,7 +147,7 @@ def _check(spec: JobSpec) -> None:
         )
     if len({role.machine for role in spec.roles}) > 1:
         raise UserError(
-            "--machine is a feature that every node of a Slurm job has; give one for all roles"
+            "a machine type is a feature that every node of a Slurm job has; give one for all roles"
         )
 
 

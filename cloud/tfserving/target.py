@@ -43,6 +43,7 @@ if [ -f "$key" ]; then
 fi
 """
 _SCRIPT = "start.sh"
+_PARTS = {"machine": "machine=type", "accelerator": "machine=accelerator"}
 _NOT_HERE = {
     "machine": "the server runs on this machine",
     "accelerator": "add --gpus=all to the line of start.sh, and give an --image with -gpu",
@@ -268,10 +269,10 @@ class ServingTarget(DeployTarget):
             )
 
     def _check_servers(self, servers: ServerSettings) -> None:
-        for name, mend in _NOT_HERE.items():
+        for name, hint in _NOT_HERE.items():
             if getattr(servers, name):
-                flag = name.removesuffix("s")
-                raise UserError(f"--target={self.name} takes no --{flag}: {mend}")
+                flag = _PARTS.get(name, name.removesuffix("s"))
+                raise UserError(f"--target={self.name} takes no --{flag}: {hint}")
         if servers.max_replicas > 1:
             raise UserError(
                 f"--target={self.name} is one server: leave --min_replicas and --max_replicas out, "
@@ -282,7 +283,7 @@ class ServingTarget(DeployTarget):
         self._check_servers(deployment)
         if deployment.memory_bytes:
             held = deployment.memory_bytes
-            where = f"--memory={byte_size.show(held)}"
+            where = f"--machine=memory={byte_size.show(held)}"
             served_model.check_memory(deployment.model, held, where, self._held(deployment))
 
     def _held(self, deployment: Deployment) -> int:

@@ -96,7 +96,7 @@ def mismatch(machine: str, accelerator: str, count: int) -> str:
         accelerator: Vertex AI's name of the GPU, empty for none.
 
     Returns:
-        What is wrong and how to mend it, empty if the two go together.
+        What is wrong and how to fix it, empty if the two go together.
     """
     parts = re.fullmatch(_MACHINE, machine)
     if not parts:
@@ -113,8 +113,8 @@ def mismatch(machine: str, accelerator: str, count: int) -> str:
     if accelerator not in ADDED:
         homes = [name for name, own in BUILT_IN.items() if own[0] == accelerator]
         known = sorted({own[0] for own in BUILT_IN.values()} | set(ADDED))
-        mend = f"it comes with {', '.join(homes)}" if homes else f"GPUs are {', '.join(known)}"
-        return f"{machine} cannot have a {accelerator}; {mend}"
+        hint = f"it comes with {', '.join(homes)}" if homes else f"GPUs are {', '.join(known)}"
+        return f"{machine} cannot have a {accelerator}; {hint}"
     if parts[1] != "n1":
         return f"{machine} cannot have a {accelerator}; only n1 machines can"
     by_cpus = ADDED[accelerator]
@@ -200,36 +200,34 @@ def _check_machine(role: Role) -> None:
     for field, flag in (("cpus", "cpus"), ("memory_bytes", "memory")):
         if getattr(role, field):
             raise UserError(
-                f"{role.job}: Vertex AI has no --{flag}, only machine types; give "
-                f"--{role.job}_machine"
+                f"{role.job}: Vertex AI has no {flag}, only machine types; give "
+                f"--machine={role.job}:type=…"
             )
     if not role.machine:
-        raise UserError(f"{role.job}: --{role.job}_machine or --machine is missing")
+        raise UserError(f"{role.job}: --machine={role.job}:type=… or --machine=type=… is missing")
     if wrong := mismatch(role.machine, role.accelerator, role.accelerators):
-        raise UserError(
-            f"{role.job}: {wrong}; correct --{role.job}_machine or --{role.job}_accelerator"
-        )
+        raise UserError(f"{role.job}: {wrong}; correct --machine={role.job}:type=…,accelerator=…")
 
 
 def _check_disk(role: Role) -> None:
     if role.disk_type and role.disk_type not in _DISKS:
         raise UserError(
-            f"{role.job}: --disk_type={role.disk_type}; Vertex AI has {', '.join(_DISKS)}"
+            f"{role.job}: disk_type={role.disk_type}; Vertex AI has {', '.join(_DISKS)}"
         )
     least, most = _DISK_GB
     if role.disk_gb and not least <= role.disk_gb <= most:
-        raise UserError(f"{role.job}: --disk_gb={role.disk_gb}; write {least} to {most}")
+        raise UserError(f"{role.job}: disk_gb={role.disk_gb}; write {least} to {most}")
 
 
 def _check_gpus_are_used(spec: JobSpec, role: Role, settings: VertexSettings) -> None:
     holders = ("ps",) if spec.chief_works else ("chief", "ps")
     is_idle = role.job in holders and spec.role("worker") and role.accelerator
     if is_idle and not settings.flex_start:
-        mend = " or add --chief_works behind --" if role.job == "chief" else ""
+        hint = " or add --chief_works behind --" if role.job == "chief" else ""
         raise UserError(
             f"{role.job}: --{role.job}_accelerator={role.accelerator}:{role.accelerators}, but a "
             f"{role.job} of a cluster computes nothing on GPUs; give them to the workers alone"
-            f"{mend}"
+            f"{hint}"
         )
 
 
@@ -257,8 +255,8 @@ def _check_flex_start(spec: JobSpec) -> None:
     first, *others = spec.roles
     if not first.accelerator:
         raise UserError(
-            "--flex_start is for machines with GPUs, in every role; give --machine and "
-            "--accelerator, or leave --flex_start out"
+            "--flex_start is for machines with GPUs, in every role; give "
+            "--machine=type=…,accelerator=…, or leave --flex_start out"
         )
     kind = (first.machine, first.accelerator, first.accelerators, first.disk_type, first.disk_gb)
     for role in others:
@@ -266,8 +264,8 @@ def _check_flex_start(spec: JobSpec) -> None:
         if own != kind:
             raise UserError(
                 f"--flex_start needs the same machine in every role, but the {first.job} has "
-                f"{_shown(kind)} and the {role.job} {_shown(own)}; give --machine and "
-                "--accelerator for all, or leave --flex_start out"
+                f"{_shown(kind)} and the {role.job} {_shown(own)}; give "
+                "--machine=type=…,accelerator=… for all, or leave --flex_start out"
             )
 
 

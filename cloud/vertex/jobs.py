@@ -22,7 +22,7 @@ _LATE = datetime.timedelta(seconds=60)
 GOOD = "SUCCEEDED"
 LAST = (GOOD, "FAILED", "CANCELLED", "EXPIRED", "PARTIALLY_SUCCEEDED")
 LABEL = "tfps-submission"  # of every job that this program has made; its value names the request
-KINDS = ("customJobs", "hyperparameterTuningJobs")
+KIND = "customJobs"
 _MOST_LISTED = 100
 
 
@@ -71,14 +71,11 @@ def _earlier(stamp: str) -> str:
 
 
 def _task(entry: dict[str, Any]) -> str:
-    """The task for people: workerpool1-0 is worker 0, in a trial trial 7 worker 0."""
+    """The task for people: workerpool1-0 is worker 0."""
     name = str(entry.get("resource", {}).get("labels", {}).get("task_name", "service"))
     if match := re.fullmatch(r"workerpool([0-3])-(\d+)", name):
         name = TaskName(JOBS[int(match[1])], int(match[2])).label
-    labels = entry.get("labels", {})
-    name = teller(name, labels)
-    trial = labels.get("trial_id") or labels.get("ml.googleapis.com/trial_id")
-    return f"trial {trial} {name}" if trial else name
+    return teller(name, entry.get("labels", {}))
 
 
 def _text(entry: dict[str, Any]) -> str:
@@ -110,15 +107,14 @@ class VertexJobs:
         """Makes one job: a try that seemed to fail is looked for before the next."""
         (body,) = requests
         assert isinstance(body, dict)
-        kind = KINDS[1] if "studySpec" in body else KINDS[0]
         submission = uuid.uuid4().hex
         labelled = {**body, "labels": {**body.get("labels", {}), LABEL: submission}}
 
         def find() -> dict[str, Any] | None:
-            return next(self._all(kind, f"labels.{LABEL}={submission}"), None)
+            return next(self._all(f"labels.{LABEL}={submission}"), None)
 
         try:
-            made = self._rest.create(f"{self._parent}/{kind}", labelled, find)
+            made = self._rest.create(f"{self._parent}/{KIND}", labelled, find)
         except RunError as error:
             raise RunError(
                 f"{error}; the job may exist all the same: look with the verb list"
@@ -141,12 +137,9 @@ class VertexJobs:
         self._rest.post(f"{self._address(job)}:cancel", {})
 
     def list(self) -> Sequence[JobStatus]:
-        """The newest jobs that this program has made, of both kinds."""
-        found: list[JobStatus] = []
-        for kind in KINDS:
-            newest = itertools.islice(self._all(kind, f"labels.{LABEL}:*"), _MOST_LISTED)
-            found += map(_status, newest)
-        return sorted(found, key=lambda status: status.created, reverse=True)[:_MOST_LISTED]
+        """The newest jobs that this program has made."""
+        newest = itertools.islice(self._all(f"labels.{LABEL}:*"), _MOST_LISTED)
+        return sorted(map(_status, newest), key=lambda status: status.created, reverse=True)
 
     def describe(self, job: str) -> Request:
         """The whole resource."""
@@ -156,15 +149,15 @@ class VertexJobs:
     def _parent(self) -> str:
         return f"{self._url}/v1/{self._settings.parent}"
 
-    def _all(self, kind: str, wanted: str) -> Iterator[dict[str, Any]]:
+    def _all(self, wanted: str) -> Iterator[dict[str, Any]]:
         query = {"filter": wanted, "pageSize": "100"}
-        return self._rest.listed(f"{self._parent}/{kind}", kind, query)
+        return self._rest.listed(f"{self._parent}/{KIND}", KIND, query)
 
     def _address(self, job: str) -> str:
         """The address of a job by its number, or by its whole name."""
         if job.isdecimal():
-            return f"{self._parent}/{KINDS[0]}/{job}"
-        form = rf"projects/[^/]+/locations/([^/]+)/({'|'.join(KINDS)})/\d+"
+            return f"{self._parent}/{KIND}/{job}"
+        form = rf"projects/[^/]+/locations/([^/]+)/{KIND}/\d+"
         match = re.fullmatch(form, job)
         if not match:
             raise UserError(

@@ -26,7 +26,7 @@ class RefusedError(UserError):
     """What Google does not do, however often it is asked."""
 
     def __init__(self, status: int, message: str):
-        super().__init__(f"Google Cloud refuses ({status}): {message}; {_mend(status, message)}")
+        super().__init__(f"Google Cloud refuses ({status}): {message}; {_hint(status, message)}")
         self.status = status
 
 
@@ -244,13 +244,13 @@ def _seconds(text: str) -> float:
     return float(text) if text.isdecimal() else 0.0
 
 
-def _mend(status: int, message: str) -> str:
-    mends = {
+def _hint(status: int, message: str) -> str:
+    hints = {
         400: "correct what was asked for",
         401: "get new credentials with `gcloud auth application-default login`",
         404: "look at --project, --region and the name",
     }
-    return _role(message) if status == 403 else mends.get(status, "see its message")
+    return _role(message) if status == 403 else hints.get(status, "see its message")
 
 
 def _role(message: str) -> str:

@@ -10,14 +10,11 @@ from cloud.remote_target import Patience, RemoteTarget
 from cloud.sdist import Sdist
 from cloud.target import Request
 from cloud.vertex import checks
-from cloud.vertex.custom_job import custom_job, tuning_job
+from cloud.vertex.custom_job import custom_job
 from cloud.vertex.jobs import VertexJobs
 from cloud.vertex.rest import Rest
 from cloud.vertex.settings import VertexSettings
-from tfps import python_config
 from tfps.errors import UserError
-from tfps.experiment.study import Study
-from tfps.storage.paths import is_cloud
 
 _TEXTS = {
     "project": "Id of the project, which is billed.",
@@ -25,7 +22,6 @@ _TEXTS = {
     "staging_bucket": "gs:// directory that --package is uploaded to.",
     "tensorboard": "Tensorboard instance: projects/P/locations/L/tensorboards/ID.",
     "kms_key": "Key for the job's disks: projects/P/locations/L/keyRings/R/cryptoKeys/K.",
-    "tune": "Python file with get_study(): search for better settings, one job per trial.",
     "vertex_endpoint": "http://127.0.0.1:PORT of a stand-in for Google's APIs; needs no "
     "credentials.",
 }
@@ -50,9 +46,8 @@ def from_flags(values: flags.FlagValues) -> "VertexTarget":
         values.kms_key,
         values.flex_start,
     )
-    study = python_config.load(values.tune, "--tune", "get_study", Study) if values.tune else None
     patience = Patience(values.wait_seconds, values.poll_seconds)
-    return VertexTarget(settings, patience, study, values.vertex_endpoint)
+    return VertexTarget(settings, patience, values.vertex_endpoint)
 
 
 class VertexTarget(RemoteTarget):
@@ -65,7 +60,6 @@ class VertexTarget(RemoteTarget):
         self,
         settings: VertexSettings,
         patience: Patience,
-        study: Study | None = None,
         endpoint: str = "",
     ):
         """Describes where jobs run.
@@ -75,7 +69,6 @@ class VertexTarget(RemoteTarget):
         """
         super().__init__(patience)
         self._settings = settings
-        self._study = study
         self._endpoint = endpoint.rstrip("/")
         self._sdist: Sdist | None = None
 
@@ -108,15 +101,9 @@ class VertexTarget(RemoteTarget):
         return dataclasses.replace(spec, package=self._sdist.path(bucket))
 
     def render(self, spec: JobSpec) -> tuple[Request, ...]:
-        """The body of the one request: a CustomJob, or a HyperparameterTuningJob."""
+        """The body of the one request, a CustomJob."""
         checks.check(spec, self._settings)
-        if self._study is None:
-            return (custom_job(spec, self._settings),)
-        if not is_cloud(spec.job_dir):
-            raise UserError(
-                "--tune needs --job_dir=gs://BUCKET/PATH, below which each trial has its own"
-            )
-        return (tuning_job(spec, self._settings, self._study),)
+        return (custom_job(spec, self._settings),)
 
     def sender(self) -> VertexJobs:
         """The jobs of the region."""

@@ -254,7 +254,7 @@ class Model:
         for closure in self.closures:
             closure.is_stopped = False
         for _ in range(200 * (len(self.closures) + len(self.numbers))):
-            if not self.advance() and not self.mend():
+            if not self.advance() and not self.hint():
                 break
         else:
             raise AssertionError("it goes on for ever")
@@ -289,7 +289,7 @@ class Model:
             return bool(moving)
         return True
 
-    def mend(self):
+    def hint(self):
         """Nothing moves: what is lost is begun again, and nobody waits for what is done."""
         for member, closure in enumerate(self.current):
             is_done = closure is not None and closure.is_over and self.steps[member] == self.batches

@@ -1,4 +1,4 @@
-"""Which jobs have a worker beside the chief, and what their requests say of it."""
+"""Which jobs have a worker next to the chief, and what their requests say of it."""
 
 import dataclasses
 
@@ -123,9 +123,9 @@ def test_on_kubernetes_prometheus_asks_at_another_port():
 
 VERTEX = (
     *("--target=vertex", "--project=my-project", "--region=us-central1", "--image=r/i:1"),
-    *("--dry_run", "--workers=2", "--ps=1", "--machine=n2-standard-8"),
+    *("--dry_run", "--workers=2", "--ps=1", "--machine=type=n2-standard-8"),
 )
-L4 = ("--chief_machine=g2-standard-8", "--chief_accelerator=NVIDIA_L4:1")
+L4 = ("--machine=chief:type=g2-standard-8", "--machine=chief:accelerator=NVIDIA_L4:1")
 
 
 @pytest.mark.parametrize("arguments", [(), ("--nochief_works",)])

@@ -59,9 +59,13 @@ def test_the_program_that_a_job_will_need_is_looked_for_before(monkeypatch):
         (("undeploy", "--target=kubernetes"), "write it as `python -m cloud.deploy undeploy NAME"),
         (("list", "x"), "'list x': write it as `python -m cloud.deploy list …`"),
         (("list", "--dry_run"), "list takes no --dry_run; leave it out"),
-        (("undeploy", "x", "--machine=n2-standard-4"), "undeploy takes no --machine; leave it"),
+        (
+            ("undeploy", "x", "--machine=type=n2-standard-4"),
+            "undeploy takes no --machine; leave it",
+        ),
         (("--", "x"), "unexpected argument 'x'"),
-        (("--target=tfserving", "--cpus=0"), "--cpus"),
+        (("--cpus=4",), "--cpus=4: write --machine=cpus=4"),
+        (("--machine=n2",), "--machine=n2: write --machine=type=n2"),
         (("--no_such_flag",), "`python -m cloud.deploy --help` lists the flags"),
     ],
 )

@@ -1,7 +1,7 @@
 import pytest
 from absl import flags
 
-from cloud import job_flags
+from cloud import job_flags, machine_flag
 from cloud.job_spec import JobSpec, Role
 from tfps.errors import UserError
 
@@ -41,9 +41,19 @@ def test_a_job_is_named_by_its_config(config, name):
 
 def test_a_flag_of_a_role_comes_before_everybodys():
     spec = build(
-        *("--workers=3", "--ps=2", "--evaluator", "--machine=n2-standard-8", "--memory=16GiB"),
-        *("--worker_machine=g2-standard-8", "--worker_accelerator=NVIDIA_L4:1", "--ps_disk_gb=200"),
-        *("--worker_cpus=8", "--disk_type=pd-ssd"),
+        *(
+            "--workers=3",
+            "--ps=2",
+            "--evaluator",
+            "--machine=type=n2-standard-8",
+            "--machine=memory=16GiB",
+        ),
+        *(
+            "--machine=worker:type=g2-standard-8",
+            "--machine=worker:accelerator=NVIDIA_L4:1",
+            "--machine=ps:disk_gb=200",
+        ),
+        *("--machine=worker:cpus=8", "--machine=disk_type=pd-ssd"),
     )
     common = {"machine": "n2-standard-8", "memory_bytes": 16 << 30, "disk_type": "pd-ssd"}
     gpu = {"accelerator": "NVIDIA_L4", "accelerators": 1, "cpus": 8, "machine": "g2-standard-8"}
@@ -71,7 +81,7 @@ def test_every_field_of_a_job_has_a_flag():
 def test_flags_override_a_file(tmp_path):
     (tmp_path / "ads_job.py").write_text(FILE)
     spec = build(
-        *(f"--job={tmp_path}/ads_job.py", "--workers=8", "--chief_machine=medium"),
+        *(f"--job={tmp_path}/ads_job.py", "--workers=8", "--machine=chief:type=medium"),
         *("--env=B=3", "--label=owner=me", "--evaluator"),
         arguments=["--job_dir=gs://b/other"],
     )
@@ -93,12 +103,18 @@ def test_flags_override_a_file(tmp_path):
     ("given", "message"),
     [
         (["--job=no_such.py"], "--job=no_such.py: no such file or module"),
-        (["--worker_cpus=8"], "--worker_cpus: the job has no worker"),
-        (["--cpus=x"], "--cpus=x: write a whole number of 1 or more"),
-        (["--chief_disk_gb=0"], "--chief_disk_gb=0: write a whole number"),
-        (["--memory=lots"], "--memory=lots: write a positive number and a unit"),
-        (["--workers=1", "--ps=1", "--worker_accelerator=L4"], "as in NVIDIA_L4:1, or none"),
-        (["--workers=1", "--ps=1", "--worker_accelerator=L4:x"], "a whole number"),
+        (["--machine=worker:cpus=8"], "--machine=worker:…: the job has no worker"),
+        (["--machine=cpus=x"], "--machine=cpus=x: write a whole number of 1 or more"),
+        (["--machine=chief:disk_gb=0"], "--machine=chief:disk_gb=0: write a whole number"),
+        (["--machine=memory=lots"], "--machine=memory=lots: write a positive number and a unit"),
+        (
+            ["--workers=1", "--ps=1", "--machine=worker:accelerator=L4"],
+            "as in NVIDIA_L4:1, or none",
+        ),
+        (["--workers=1", "--ps=1", "--machine=worker:accelerator=L4:x"], "a whole number"),
+        (["--machine=boss:cpus=8"], "--machine=boss:cpus=8: 'boss' is no role; use chief, worker"),
+        (["--machine=cpus"], "--machine=cpus: 'cpus' is no key=value; keys are type, cpus, memory"),
+        (["--machine=cpus=8,gpus=1"], "'gpus=1' is no key=value; keys are type, cpus, memory, d"),
         (["--env=A"], "--env=A: write it as NAME=value"),
         (["--env=A=1", "--env=A=2"], "--env=A=… is given twice"),
         (["--workers=2"], "workers but no ps"),
@@ -110,3 +126,18 @@ def test_flags_that_describe_no_job(given, message):
         build(*given)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("--worker_cpus=8", "--worker_cpus=8: write --machine=worker:cpus=8"),
+        ("--memory=16GiB", "--memory=16GiB: write --machine=memory=16GiB"),
+        ("--machine=n2-standard-8", "write --machine=type=n2-standard-8"),
+        ("--ps_machine", "--ps_machine: write --machine=ps:type=VALUE"),
+    ],
+)
+def test_former_flags_of_machines_are_refused_with_the_new_spelling(given, message):
+    with pytest.raises(UserError, match=message):
+        machine_flag.refuse_former(["submit", given])
+    machine_flag.refuse_former(["--machine=type=n2-standard-8", "--machine", "ps:cpus=8"])

@@ -80,7 +80,7 @@ def test_a_job_that_cannot_be(changes, message):
         ({"job": "chief", "replicas": 2}, "chief: 2 tasks; a job has one chief at most"),
         ({"job": "evaluator", "replicas": 2}, "a job has one evaluator at most"),
         ({"cpus": -1}, "worker: cpus=-1 must be 0 or more"),
-        ({"accelerator": "NVIDIA_L4"}, "give both, as in --worker_accelerator=NVIDIA_L4:1"),
+        ({"accelerator": "NVIDIA_L4"}, "give both, as in --machine=worker:accelerator=NVIDIA_L4:1"),
         ({"accelerators": 1}, "give both"),
     ],
 )

@@ -30,7 +30,7 @@ def test_requests_need_no_client_no_credentials_and_no_tensorflow():
         "--project=my-project",
         "--region=us-central1",
         "--image=r/i",
-        "--machine=n2-standard-8",
+        "--machine=type=n2-standard-8",
     )
     absent = ("google.auth", "google.cloud.storage", "requests", "tensorflow", "kubernetes")
     done = run("--target=vertex", *flags, "--dry_run", "--", *JOB, absent=absent)
@@ -55,7 +55,7 @@ def test_what_a_job_could_not_deploy_is_refused_before_it_is_sent(deploy_to, mes
         "--project=my-project",
         "--region=us-central1",
         "--image=r/i",
-        "--machine=n2-standard-8",
+        "--machine=type=n2-standard-8",
     )
     arguments = (*JOB, f"--deploy_to={deploy_to}")
     done = run("--target=vertex", *flags, "--dry_run", "--", *arguments, absent=("kubernetes",))
@@ -80,6 +80,7 @@ def test_the_extra_of_an_absent_package_is_named(package):
         ((), "--target is missing; give one of "),
         (("--target=moon",), "value should be one of <local|vertex"),
         (("--target=local", "list"), "--target=local has no list: it keeps no jobs to speak of"),
+        (("--worker_cpus=8", "--target=local", "--", *JOB), "write --machine=worker:cpus=8"),
         (("--target=local", "--project=p", "--", *JOB), "--project is of --target=vertex, not loc"),
     ],
 )

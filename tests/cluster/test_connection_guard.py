@@ -96,7 +96,7 @@ def test_the_process_tells_what_it_sees_and_is_started_again_when_it_is_lost():
             assert told[peer.address] is Liveness.ANSWERS
             assert set(told.values()) == {Liveness.ANSWERS, Liveness.REFUSES}
             [process] = set(psutil.Process().children()) - before
-            process.kill()  # what it told of the one that answers is told by the next one anew
+            process.kill()  # what it told of the one that answers is told by the next one again
             process.wait()
             while not seen.empty():
                 seen.get()

@@ -5,7 +5,7 @@ import pytest
 from tests.cluster_texts import SPEC, decode, encoded, hosts, spec_with, task
 from tfps.errors import UserError
 
-# Name, TF_CONFIG, what the message names, how it says to mend it.
+# Name, TF_CONFIG, what the message names, how it says to fix it.
 MALFORMED = [
     ("empty", "", "TF_CONFIG is empty", "unset it"),
     ("blank", "  \n", "TF_CONFIG is empty", "unset it"),
@@ -166,20 +166,20 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize(
-    ("text", "key", "mend"), [pytest.param(*c[1:], id=c[0]) for c in MALFORMED]
+    ("text", "key", "hint"), [pytest.param(*c[1:], id=c[0]) for c in MALFORMED]
 )
-def test_malformed_tf_config(text, key, mend):
+def test_malformed_tf_config(text, key, hint):
     with pytest.raises(UserError) as error:
         decode(text)
     message = str(error.value)
     assert message.startswith("TF_CONFIG")
     assert key in message
-    assert mend in message
+    assert hint in message
     assert "\n" not in message.strip("\n")
 
 
 @pytest.mark.parametrize(
-    ("text", "key", "mend"),
+    ("text", "key", "hint"),
     [
         ("{", "CLUSTER_SPEC is not JSON", "quote it"),
         ("{}", "CLUSTER_SPEC has no 'cluster'", "workerpool1"),
@@ -209,10 +209,10 @@ def test_malformed_tf_config(text, key, mend):
         ),
     ],
 )
-def test_malformed_cluster_spec(text, key, mend):
+def test_malformed_cluster_spec(text, key, hint):
     with pytest.raises(UserError) as error:
         decode(text, "CLUSTER_SPEC")
     message = str(error.value)
     assert message.startswith("CLUSTER_SPEC")
     assert key in message
-    assert mend in message
+    assert hint in message

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tfps.errors import UserError
-from tfps.experiment import loader
+from tfps.experiment import overrides
 
 GOOD = """
 import dataclasses
@@ -26,20 +26,20 @@ def write(tmp_path: Path, text: str) -> str:
 
 
 def test_a_file(tmp_path: Path) -> None:
-    experiment = loader.load(write(tmp_path, GOOD))
+    experiment = overrides.load(write(tmp_path, GOOD))
     assert (experiment.name, experiment.task.extra) == ("own", 3)
 
 
 @pytest.mark.parametrize("name", ["configs/smoke.py", "configs.smoke"])
 def test_an_installed_config(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert loader.load(name).name == "smoke"
+    assert overrides.load(name).name == "smoke"
 
 
 @pytest.mark.parametrize("name", ["configs/absent.py", "absent", "", "no.such.module", "/", "os.."])
 def test_no_such_config_lists_the_installed_ones(name: str) -> None:
     with pytest.raises(UserError, match=r"no such file or module; installed configs: configs/cens"):
-        loader.load(name)
+        overrides.load(name)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +72,6 @@ def test_no_such_config_lists_the_installed_ones(name: str) -> None:
 def test_what_is_wrong_in_a_config_is_named(tmp_path: Path, text: str, message: str) -> None:
     path = write(tmp_path, text)
     with pytest.raises(UserError) as caught:
-        loader.load(path)
+        overrides.load(path)
     assert str(caught.value).startswith(f"--config={path}: ")
     assert message in str(caught.value)

@@ -129,7 +129,7 @@ def test_servers_of_tensorflow_take_the_features_own_names(trainer, exported):
 def test_a_request_names_them_too(trainer, exported, sample):
     model = ExportedModel.load(str(exported))
     row = {name: np.asarray(value[0]).tolist() for name, value in sample.features.items()}
-    answer = read_question({"instances": [row]}, model, 10).ask(model)
+    answer = read_question(json.dumps({"instances": [row]}).encode(), model, 10).ask(model)
     np.testing.assert_allclose(answer["buy rate"], sample.predictions["buy rate"][:1], atol=1e-6)
 
 

@@ -5,7 +5,6 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from trainer.serving.example_check import check_examples
 
 import tfps
 from tests.data.example_records import UNSET, example, value
@@ -17,6 +16,7 @@ from tfps.errors import UserError
 from tfps.export.exported_files import SCHEMA_FILE
 from tfps.export.loaded_model import ExportedModel
 from tfps.export.sliced_variables import RowEncoding
+from trainer.serving.question import check_examples
 
 # Run without tfps, configs and Keras: what serves the model has none of them.
 LOAD = """

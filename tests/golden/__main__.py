@@ -1,4 +1,4 @@
-"""Renders all kept requests anew and shows what has changed: `python -m tests.golden`."""
+"""Renders all kept requests again and shows what has changed: `python -m tests.golden`."""
 
 import difflib
 

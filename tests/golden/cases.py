@@ -24,13 +24,22 @@ _PREDICTED = (
     "--keep=categoricals",
     "--output_form=tfrecord",
 )
-_CLUSTER = ("--workers=4", "--ps=2", "--machine=n2-standard-8", "--ps_machine=n2-highmem-8")
+_CLUSTER = (
+    "--workers=4",
+    "--ps=2",
+    "--machine=type=n2-standard-8",
+    "--machine=ps:type=n2-highmem-8",
+)
 # What a job asks for beyond the cluster.
 _KINDS = {
     "cpu": (),
-    "gpu": ("--worker_machine=g2-standard-8", "--worker_accelerator=NVIDIA_L4:1"),
+    "gpu": ("--machine=worker:type=g2-standard-8", "--machine=worker:accelerator=NVIDIA_L4:1"),
     "spot": ("--spot", "--timeout_seconds=86400", "--label=team=ads", "--env=TZ=UTC"),
-    "evaluator": ("--evaluator", "--evaluator_machine=n2-highmem-16", "--ps_disk_gb=200"),
+    "evaluator": (
+        "--evaluator",
+        "--machine=evaluator:type=n2-highmem-16",
+        "--machine=ps:disk_gb=200",
+    ),
 }
 _VERTEX = (
     "--target=vertex",
@@ -45,23 +54,29 @@ _VERTEX = (
 _PACKAGE = (*_VERTEX, "--package=gs://bucket/staging/packages/0123/tfps-0.1.0.tar.gz")
 _LOCAL = ("--target=local", "--log_dir=/runs/criteo/logs")
 _KUBERNETES = ("--namespace=training", "--image=registry.example.com/tfps:1")
-_PODS = ("--workers=4", "--ps=2", "--cpus=6", "--memory=24GiB", "--ps_memory=100GiB")
+_PODS = (
+    "--workers=4",
+    "--ps=2",
+    "--machine=cpus=6",
+    "--machine=memory=24GiB",
+    "--machine=ps:memory=100GiB",
+)
 _POD_KINDS = {
     **_KINDS,
-    "gpu": ("--worker_accelerator=nvidia-l4:1", "--service_account=trainer"),
-    "evaluator": ("--evaluator", "--evaluator_memory=120GiB", "--ps_disk_gb=200"),
+    "gpu": ("--machine=worker:accelerator=nvidia-l4:1", "--service_account=trainer"),
+    "evaluator": ("--evaluator", "--machine=evaluator:memory=120GiB", "--machine=ps:disk_gb=200"),
     "volume": ("--volume=datasets:/data", "--volume=jobs:/jobs", "--restarts=5"),
 }
 _SLURM = ("--target=slurm", "--partition=training", "--account=ads", "--nodes=4")
 _SLURM_KINDS = {
     "cpu": ("--timeout_seconds=86400",),
-    "gpu": ("--worker_accelerator=a100:2", "--machine=epyc"),
+    "gpu": ("--machine=worker:accelerator=a100:2", "--machine=type=epyc"),
     "spot": ("--partition=preemptible", "--qos=low", "--label=team=ads", "--env=TZ=UTC"),
-    "evaluator": ("--evaluator", "--evaluator_memory=120GiB", "--ps_disk_gb=200"),
+    "evaluator": ("--evaluator", "--machine=evaluator:memory=120GiB", "--machine=ps:disk_gb=200"),
 }
 
 _ON_KUBERNETES = ("--target=kubernetes", "--namespace=serving")
-_SERVED = (*_VERTEX[1:3], "--machine=n2-standard-4", "--max_replicas=4")
+_SERVED = (*_VERTEX[1:3], "--machine=type=n2-standard-4", "--max_replicas=4")
 _SERVING = "us-central1-docker.pkg.dev/my-project/images/serving:2.20.0"
 _ON_VERTEX = ("--target=vertex", *_SERVED, f"--image={_SERVING}")
 _ACCOUNTS = ("--service_account=server@my-project.iam.gserviceaccount.com", _VERTEX[-1])
@@ -69,22 +84,32 @@ _DEPLOYMENTS = {
     "tfserving-newest": ("--target=tfserving",),
     "tfserving-versions": (
         *("--target=tfserving", "--version=3", "--version_label=stable=2", "--max_batch_size=64"),
-        *("--address=0.0.0.0", "--rest_port=80", "--memory=4GiB", "--cpus=2"),
+        *("--address=0.0.0.0", "--rest_port=80", "--machine=memory=4GiB", "--machine=cpus=2"),
     ),
     "kubernetes-plain": _ON_KUBERNETES,
     "kubernetes-scaled": (
-        *(*_ON_KUBERNETES, "--min_replicas=2", "--max_replicas=10", "--cpus=4", "--memory=8GiB"),
+        *(
+            *_ON_KUBERNETES,
+            "--min_replicas=2",
+            "--max_replicas=10",
+            "--machine=cpus=4",
+            "--machine=memory=8GiB",
+        ),
         *("--allow_from=app=frontend", "--allow_namespace=team=ads", "--max_batch_size=64"),
         *("--service_account=serving", "--label=team=ads", "--version=2", "--name=adults"),
     ),
     "kubernetes-gpu": (
-        *(*_ON_KUBERNETES, "--accelerator=nvidia-l4:1", "--image=tensorflow/serving:2.20.0-gpu"),
+        *(
+            *_ON_KUBERNETES,
+            "--machine=accelerator=nvidia-l4:1",
+            "--image=tensorflow/serving:2.20.0-gpu",
+        ),
         "--volume=jobs:/jobs",
     ),
     "vertex-cpu": _ON_VERTEX,
     "vertex-gpu": (
-        *(*_ON_VERTEX, f"--image={_SERVING}-gpu", "--machine=g2-standard-8"),
-        *("--accelerator=NVIDIA_L4:1", "--min_replicas=2"),
+        *(*_ON_VERTEX, f"--image={_SERVING}-gpu", "--machine=type=g2-standard-8"),
+        *("--machine=accelerator=NVIDIA_L4:1", "--min_replicas=2"),
     ),
     "vertex-traffic": (*_ON_VERTEX, "--traffic=10", "--label=team=ads", *_ACCOUNTS),
 }
@@ -105,12 +130,11 @@ CASES = {
     "jobset-predict": ("--target=jobset", *_KUBERNETES, *_PODS),
     "slurm-predict": (*_SLURM, *_PODS),
     "local-predict": (*_LOCAL, *_CLUSTER),
-    "vertex-tuning": (*_VERTEX, *_CLUSTER, "--tune=configs/studies/criteo.py"),
     "vertex-package": (*_PACKAGE, *_CLUSTER),
-    "vertex-alone": (*_VERTEX, "--machine=n2-standard-16"),
+    "vertex-alone": (*_VERTEX, "--machine=type=n2-standard-16"),
     "vertex-flex-start": (
-        *(*_VERTEX, "--workers=4", "--ps=2", "--machine=g2-standard-8"),
-        *("--accelerator=NVIDIA_L4:1", "--flex_start", "--queue_seconds=3600"),
+        *(*_VERTEX, "--workers=4", "--ps=2", "--machine=type=g2-standard-8"),
+        *("--machine=accelerator=NVIDIA_L4:1", "--flex_start", "--queue_seconds=3600"),
     ),
     **{f"deploy-{name}": (*flags, f"--model={MODEL}") for name, flags in _DEPLOYMENTS.items()},
 }

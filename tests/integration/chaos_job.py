@@ -75,7 +75,7 @@ class Disturbance:
         faults: For each its kind, its job, its moment (from 0, the start of the processes, over 1,
             the moment when the chief is connected, to 2, an undisturbed run's end, and somewhat
             later) and the seconds that a stop lasts.
-        chief_works: Whether another worker runs beside the chief.
+        chief_works: Whether another worker runs next to the chief.
         has_keys: Whether the tables have no vocabulary.
     """
 

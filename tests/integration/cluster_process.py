@@ -110,7 +110,7 @@ class Program:
     def tasks(self) -> dict[str, psutil.Process]:
         """The launcher's tasks that run now, by name ("chief 0", "worker 1").
 
-        The worker beside the chief is one of them.
+        The worker next to the chief is one of them.
         """
         found: dict[str, psutil.Process] = {}
         children = psutil.Process(self.pid).children()

@@ -31,7 +31,7 @@ from tfps.data.batches import Batching, read_batches
 from tfps.data.manifest import Manifest
 from tfps.data.record_source import RecordSource
 from tfps.data.training_data import TrainingData
-from tfps.experiment import loader
+from tfps.experiment import overrides
 from tfps.experiment.experiment import Experiment
 from tfps.leases.bad_record_log import BadRecords
 from tfps.leases.lease import EpochOrder
@@ -61,7 +61,7 @@ def main() -> None:
     if cluster.job != "chief":
         serve(cluster, _FLAGS.job_dir, ServerOptions(chief_lost_seconds=1), threading.Event())
         return
-    experiment = loader.load(_FLAGS.config)
+    experiment = overrides.load(_FLAGS.config)
     data = manifest.read(_FLAGS.data)
     train = experiment.train
     model = StatelessModel(experiment.task, train.seed, train.dense_table_bytes)

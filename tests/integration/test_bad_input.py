@@ -1,4 +1,4 @@
-"""What cannot be used ends at once, with one message that says what, where and how to mend it."""
+"""What cannot be used ends at once, with one message that says what, where and how to fix it."""
 
 import concurrent.futures
 import dataclasses

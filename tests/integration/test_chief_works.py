@@ -1,4 +1,4 @@
-"""A worker beside the chief, which no TF_CONFIG names, among tasks that are killed."""
+"""A worker next to the chief, which no TF_CONFIG names, among tasks that are killed."""
 
 import os
 import pathlib
@@ -37,7 +37,7 @@ CONNECTED = r"\[chief\] .*connected to 2 workers and 1 ps"
 
 
 class Job:
-    """A job with one worker, one beside the chief, and one ps."""
+    """A job with one worker, one next to the chief, and one ps."""
 
     def __init__(self, directory: pathlib.Path, sizes: tuple[int, ...], step_seconds: float):
         self.job_dir = directory / "job"

@@ -266,7 +266,7 @@ def test_a_job_for_any_platform_runs_here(write, start, tmp_path):
         sys.exit(6)
         """
     )
-    flags = ("--workers=2", "--ps=1", "--machine=n2-standard-8", "--env=MINE=x")
+    flags = ("--workers=2", "--ps=1", "--machine=type=n2-standard-8", "--env=MINE=x")
     launcher = start("--target=local", *flags, command=SUBMIT)
     assert launcher.finish() == 6
     assert launcher.lines[2] == "[launcher] not used on this machine: machines"

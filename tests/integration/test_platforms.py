@@ -26,7 +26,7 @@ from platforms import Replica
 from cloud import submit
 from cloud.local.command import Ports
 
-JOB = ("--workers=2", "--ps=1", "--evaluator", "--machine=n2-standard-8", "--image=r/tfps:1")
+JOB = ("--workers=2", "--ps=1", "--evaluator", "--machine=type=n2-standard-8", "--image=r/tfps:1")
 PLATFORMS = {
     "jobset": (platforms.jobset, "Kubernetes (JobSet)"),
     "tfjob": (platforms.tfjob, "Kubernetes (TFJob)"),
@@ -53,7 +53,7 @@ def started(
     """Starts replicas with their own environment alone; kills what is left."""
     bucket = str(directory / "bucket")
     with Ports(len(replicas) + 1) as ports, contextlib.ExitStack() as stack:
-        *own, beside = ports.numbers  # the last for the worker beside the chief
+        *own, beside = ports.numbers  # the last for the worker next to the chief
         local: dict[str, str] = {}
 
         def here(text: str) -> str:

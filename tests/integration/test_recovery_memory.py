@@ -11,7 +11,7 @@ WARM = 3  # recoveries after which every task's allocator has what it needs at m
 # Each ps holds half of 26 tables of 20,000 rows, dim 16, with one slot: 33 MB. Kept once per
 # recovery, as 100 MB of functions on a worker, that would be 200 and 600 MB more after six.
 ALLOWED_GROWTH = {"ps 0": 66e6, "worker 0": 300e6, "worker 1": 300e6, "chief 0": 100e6}
-EXPIRY_SECONDS = 65  # for the tasks to free what a program that was begun anew has left
+EXPIRY_SECONDS = 65  # for the tasks to free what a program that was begun again has left
 # What is freed is given back every 20 seconds; what training frees is kept until then.
 WATCHED_SECONDS = 25
 FLAGS = ("--config=configs/criteo.py", "--train.epochs=1000")

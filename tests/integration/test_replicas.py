@@ -82,7 +82,7 @@ def test_a_killed_replica(flags: list[str], job_dir: pathlib.Path, seed: int) ->
         kept = program.tasks()
         assert program.finish() == 0, program.text
         assert_gone([*tasks.values(), *kept.values()])
-    # The others began anew under their process ids.
+    # The others began again under their process ids.
     assert all(kept[name].pid == task.pid for name, task in tasks.items() if name != victim)
     report = read_report(job_dir)
     assert 0 < int(resumed.replace(",", "")) < EPOCHS * RECORDS

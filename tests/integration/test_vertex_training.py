@@ -17,21 +17,8 @@ from tests.training_fixtures import dataset
 pytestmark = pytest.mark.slow
 FLAGS = (
     *("--target=vertex", "--project=my-project", "--region=us-central1", "--image=r/i"),
-    *("--machine=n2-standard-8", "--dry_run", "--format=json"),
+    *("--machine=type=n2-standard-8", "--dry_run", "--format=json"),
 )
-STUDY = """
-from tfps import Parameter, Study
-
-def get_study():
-    return Study(
-        "auc", "maximize",
-        (
-            Parameter.between("task.learning_rate", 0.001, 0.1, "log"),
-            Parameter.between("train.batch_size", 8, 32),
-        ),
-        trials=2,
-    )
-"""
 LONG = 200  # seconds that a whole job may take on a busy machine
 POOLS = ("chief", "worker", "ps", "evaluator")
 
@@ -129,10 +116,9 @@ def test_a_custom_job_trains_to_the_end(cloud, data):
 
 
 def test_a_trial_trains_with_its_settings_and_reports(cloud, data, tmp_path):
-    (tmp_path / "study.py").write_text(STUDY)
-    body = request(data, "gs://bucket/tuned", f"--tune={tmp_path}/study.py")
+    body = request(data, "gs://bucket/tuned")
     output, metrics = "gs://bucket/tuned/7", tmp_path / "output.metrics"
-    alone = environments(body["trialJobSpec"], ["127.0.0.1:1"], output, "7")
+    alone = environments(body["jobSpec"], ["127.0.0.1:1"], output, "7")
     ((_, environ, arguments),) = alone
     trial = {"CLOUD_ML_TRIAL_ID": "7", "CLOUD_ML_HP_METRIC_FILE": str(metrics)}
     settings = ("--task.learning_rate=0.02", "--train.batch_size", "16.0")

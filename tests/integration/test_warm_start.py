@@ -76,6 +76,6 @@ def test_a_job_takes_one_layer_of_another_s_on_another_number_of_ps(tmp_path: pa
         assert program.finish() == 0, program.text
     report = read_report(after)
     assert report["init_from"] == read_report(before)["checkpoint"]
-    assert report["steps"] == RECORDS // BATCH  # they begin anew
+    assert report["steps"] == RECORDS // BATCH  # they begin again
     counted = trained(second, task, after, epoch=1)
     np.testing.assert_array_equal(counted, np.where(np.arange(RECORDS) < sum(FIRST), 2, 1))

@@ -30,7 +30,7 @@ _UNTIMED = (0.0, 0.0, 0.0)  # what a closure's exchanges took
 class Places:
     """The progress, made once with what is traced for it.
 
-    Where a chief begins anew, nobody has the old lanes.
+    Where a chief begins again, nobody has the old lanes.
     """
 
     def __init__(self, kind=LeaseProgress):

@@ -87,7 +87,7 @@ class Leases:
         free = self.chief.lanes.free
         batches = [drawn.randint(1, 5) for _ in range(drawn.randint(0, free))]
         leases = [lease for each in batches if (lease := self.queue.take(each))]
-        self.chief.give_out(leases)
+        self.chief.assign(leases)
 
     def take(self, drawn):
         self._begin(drawn.randrange(WORKERS))
@@ -138,7 +138,7 @@ class Leases:
                 self._answer()
         else:
             raise AssertionError("the leases in flight come to no end")
-        self.chief.give_out([])
+        self.chief.assign([])
         assert self.queue.idle
         if self.queue.epoch_finished and not self.queue.finished:
             self.queue.next_epoch()
@@ -161,7 +161,7 @@ class Leases:
     def finish(self):
         """Lets everything come to its end, where nothing else happens: all is trained."""
         while not self.queue.finished:
-            self.chief.give_out(
+            self.chief.assign(
                 [lease for _ in range(self.chief.lanes.free) if (lease := self.queue.take(5))]
             )
             self._pause()
@@ -188,7 +188,7 @@ class Leases:
     def _answer(self):
         attempt = self.returned.pop(0)
         attempt.future.set_result(attempt.result)
-        self.chief.take_result(attempt.future, self.queue)
+        self.chief.handle_result(attempt.future, self.queue)
 
     def _check_trained(self, lease, end):
         shard = lease.source.path.rpartition("/")[2]

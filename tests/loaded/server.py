@@ -19,7 +19,7 @@ _MODULES = (
     "trainer.chief.run",
     "trainer.replica",
     "trainer.evaluator",
-    "trainer.chief.dry_run",
+    "trainer.chief.preflight",
     "tfps.export.loaded_model",
     "trainer.datasets.record_columns",
     "trainer.datasets.shard_scan",

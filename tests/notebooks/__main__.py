@@ -1,4 +1,4 @@
-"""Executes the notebooks anew and keeps what they show: `make notebooks CENSUS=DIR`.
+"""Executes the notebooks again and keeps what they show: `make notebooks CENSUS=DIR`.
 
 DIR has `adult.data` and `adult.test`. The jobs that the notebooks look at are made in a directory
 that is deleted afterwards.

@@ -208,7 +208,7 @@ def test_gpus_that_no_node_has_are_refused_at_once(
     refused = job.cloud_submit(
         "--workers=1",
         "--ps=1",
-        "--worker_accelerator=a100:1",
+        "--machine=worker:accelerator=a100:1",
         "--",
         "--config=configs/smoke.py",
         "--job_dir=x",

@@ -24,7 +24,7 @@ from tests.prediction_model import (
 from tfps.data import dataset_writer, examples
 from tfps.errors import UserError
 from tfps.evaluation.accumulators import BoundedAuc
-from tfps.experiment import loader, metrics
+from tfps.experiment import metrics, overrides
 from trainer.predict import Predictions
 
 
@@ -137,7 +137,7 @@ def test_a_header_names_the_columns_of_a_config(model, tmp_path, labelled):
             label, [first, second] = [record["clicked"]] * labelled, record["ids"]
             town = record["town"].decode()
             writer.writerow([town, *label, "m", second, first, record["age"]])
-    rows = loader.load(write_config(tmp_path)).task.rows()
+    rows = overrides.load(write_config(tmp_path)).task.rows()
     run(model, tmp_path / "rows.csv", tmp_path / "out.csv", row_format=rows, keep=["more"])
     kept = (tmp_path / "out.csv").read_text().replace("\nm,", "\n").replace("more,", "", 1)
     (tmp_path / "out.csv").write_text(kept)
@@ -151,7 +151,7 @@ def write_config(tmp_path):
 
 
 def test_a_header_that_lacks_a_column_of_a_config_is_refused(model, tmp_path):
-    rows = loader.load(write_config(tmp_path)).task.rows()
+    rows = overrides.load(write_config(tmp_path)).task.rows()
     (tmp_path / "rows.csv").write_text("town|first|second|years\nUlm|1|2|3\n")
     with pytest.raises(UserError, match=r"line 1 is a header without the column 'age' \(it has "):
         run(model, tmp_path / "rows.csv", tmp_path / "out.csv", row_format=rows)

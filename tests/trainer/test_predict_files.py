@@ -140,10 +140,10 @@ def test_bad_rows_of_parquet_are_named_and_left_out_with_what_is_kept(model, tmp
     ids[1], ids[3], ids[4] = [1], [1, 10], None
     data = table(records, ids=ids, visit=[*"abcdef"], clicked=[1, 0, 1, 0, 1, None])
     parquet.write_table(data, tmp_path / "a.parquet")
-    message = r"a\.parquet row 2: feature 'ids': 1 values, but its shape \(2,\) holds 2; mend"
+    message = r"a\.parquet row 2: feature 'ids': 1 values, but its shape \(2,\) holds 2; hint"
     with pytest.raises(UserError, match=message):
         run(model, tmp_path / "a.parquet", tmp_path / "out.parquet")
-    with pytest.raises(UserError, match=r"row 6 column clicked: '' is not an integer; mend"):
+    with pytest.raises(UserError, match=r"row 6 column clicked: '' is not an integer; hint"):
         run(model, tmp_path / "a.parquet", tmp_path / "out.parquet", max_bad_rows=3)
     assert not list(tmp_path.glob("out*"))
     result = run(

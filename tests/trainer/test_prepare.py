@@ -100,7 +100,7 @@ def test_columns_are_found_by_the_names_of_a_header(tmp_path: Path) -> None:
         (
             "Kennung,Klick,a,b,c,d\n",
             r"line 1 column number_1: 'Kennung' is not a number \(a header would have the names "
-            r"of rows\(\): number_1, .*label\); mend the row",
+            r"of rows\(\): number_1, .*label\); hint the row",
         ),
     ],
 )
@@ -172,7 +172,7 @@ def test_a_bad_row_stops_it_and_leaves_nothing(tmp_path: Path) -> None:
     path = write(tmp_path, rows(3) + "1,1,1,x,1,0\n" + rows(3))
     with pytest.raises(UserError) as caught:
         prepare(smoke.get_config, [path], str(tmp_path / "out"), shards=2)
-    assert str(caught.value).startswith(f"{path} line 4 column number_4: 'x' is not a number; mend")
+    assert str(caught.value).startswith(f"{path} line 4 column number_4: 'x' is not a number; hint")
     assert "--max_bad_rows=1" in str(caught.value)
     assert list((tmp_path / "out").iterdir()) == []
 

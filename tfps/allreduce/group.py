@@ -36,20 +36,9 @@ class LostReplicaError(RunError):
 
 
 class ReplicaGroup:
-    """This process as one of several equal replicas, which call the same collectives in one order.
-
-    Replica 0 is the chief, replica k + 1 is worker k.
-
-    Attributes:
-        is_ordered: Whether all replicas must begin large collectives in one order.
-    """
+    """One of equal replicas with the same collectives in one order: chief 0, worker k is k + 1."""
 
     def __init__(self, index: int, size: int, device: str = _HOST, hint: str = AUTO):
-        """Prepares the collectives of a process that has joined.
-
-        Args:
-            hint: `NCCL` where each replica has a GPU of its own to send them from, else `AUTO`.
-        """
         self.index = index
         self.size = size
         self.is_ordered = hint == NCCL
@@ -63,13 +52,10 @@ class ReplicaGroup:
 
     @classmethod
     def join(cls, cluster: Cluster, check: Callable[[], None], hint: str = AUTO) -> "ReplicaGroup":
-        """Waits for all other replicas; in the main thread.
+        """Waits for all other replicas; in the main thread, before TensorFlow is used for anything.
 
-        TensorFlow must not have been used before, for a tensor or anything else.
-
-        Args:
-            check: Called several times a second; raises when it makes no sense to wait longer.
-            hint: `NCCL` where each replica has a GPU of its own, else `AUTO`.
+        `check` runs several times a second and raises when waiting longer makes no sense. `hint` is
+        `NCCL` where each replica has a GPU of its own, else `AUTO`.
         """
         has_gpu = bool(tf.config.list_physical_devices("GPU"))
         if hint == NCCL and not has_gpu:
@@ -120,15 +106,7 @@ class ReplicaGroup:
             )
 
     def gather(self, value: tf.Tensor, on_host: bool = False) -> tf.Tensor:
-        """The values of all replicas, by their numbers; in a graph.
-
-        Args:
-            value: `[n]` numbers, as many on all replicas.
-            on_host: Whether they are few, and of a kind that GPUs do not send.
-
-        Returns:
-            `[size, n]`.
-        """
+        """In a graph: `[n]` of each replica as `[size, n]`; few numbers may go `on_host`."""
         count, key = tf.shape(value)[0], tf.constant(self._instance())
         padded = value
         if value.shape[0] is None:  # A collective, as its key names it, is of one shape for ever.
@@ -155,11 +133,7 @@ class ReplicaGroup:
         return [row.tobytes()[:length] for row, length in zip(rows, lengths, strict=True)]
 
     def broadcast(self, value: tf.Tensor) -> tf.Tensor:
-        """The chief's value, on every replica.
-
-        Args:
-            value: Of one shape and dtype on all replicas; only the chief's counts.
-        """
+        """The chief's value on every replica; shape and dtype are the same on all."""
         kind = value.dtype, tuple(value.shape)
         if kind not in self._broadcasts:
             self._broadcasts[kind] = _function(self._broadcast, tf.TensorSpec(kind[1], kind[0]))
@@ -173,10 +147,7 @@ class ReplicaGroup:
             return tf.raw_ops.CollectiveBcastSendV2(input=value, **keys)
 
     def _instance(self) -> int:
-        """The first of many keys for a new collective.
-
-        They are the same on all replicas, since all trace in one order.
-        """
+        """The first of many keys for a new collective, equal on all, which trace in one order."""
         self._instances += _BLOCKS
         return self._instances
 

@@ -27,12 +27,7 @@ State = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 
 class Round(NamedTuple):
-    """What a round was trained on.
-
-    Attributes:
-        loss: Mean over its records, the model's own losses included, scalar float32.
-        records: Those of all replicas' batches, scalar float32.
-    """
+    """Mean loss of a round, the model's own included, and its records; scalar float32."""
 
     loss: tf.Tensor
     records: tf.Tensor
@@ -53,11 +48,8 @@ class ReplicaStep:
     def train(self, features: Features, labels: Labels, seed: tf.Tensor) -> Round:
         """Trains one batch on every replica.
 
-        Args:
-            features: By name, `[batch, *shape]`; a batch without records counts for nothing, but
-                not all replicas' may be without.
-            labels: By name, `[batch, *shape]`.
-            seed: `[2]` int64, from which random layers draw; another one on each replica.
+        Features and labels are `[batch, *shape]` by name. A batch may be empty, but not on all
+        replicas. `seed`, `[2]` int64, differs between replicas; random layers draw from it.
         """
         batch = self._step.pull(features, labels)
         sizes = self._group.gather(_distinct(batch.pulled), on_host=True)
@@ -93,10 +85,7 @@ class ReplicaStep:
     def _exchanged(
         self, mine: Gradients, weight: tf.Tensor, sizes: tf.Tensor
     ) -> tuple[Pulled, list[tf.Tensor]]:
-        """Sums over each replica's records: by group, the rows touched and gradients `[n, width]`.
-
-        Rows that several replicas touched are there several times.
-        """
+        """Touched rows of all replicas by group, which may repeat, and gradients `[n, width]`."""
         groups, pulled = self._store.groups, mine.pulled.groups
         if not groups:
             return mine.pulled, []
@@ -137,12 +126,7 @@ def _ids(words: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 
 
 class TrainedRounds(NamedTuple):
-    """What came of a lease.
-
-    Attributes:
-        bad_round: The round, from 0, whose loss was not finite; -1 for none.
-        began: When, in seconds since 1970 on this machine's clock.
-    """
+    """Result of a lease; `bad_round` counts from 0, -1 for none; `began` in seconds since 1970."""
 
     rounds: int
     loss_sum: float
@@ -154,14 +138,7 @@ class TrainedRounds(NamedTuple):
     def pack(
         rounds: tf.Tensor, loss_sum: tf.Tensor, bad_round: tf.Tensor, began: tf.Tensor
     ) -> tf.Tensor:
-        """In a closure: the rounds as one tensor, `[5]` float64.
-
-        Args:
-            rounds: As the attribute, scalar int64.
-            loss_sum: As the attribute, scalar float64.
-            bad_round: As the attribute, scalar int64.
-            began: As the attribute, scalar float64.
-        """
+        """In a closure: the rounds as one tensor, `[5]` float64."""
         with tf.control_dependencies([loss_sum]):
             seconds = tf.timestamp() - began
         rounds, bad_round = (tf.cast(number, tf.float64) for number in (rounds, bad_round))

@@ -14,7 +14,7 @@ from tfps.data import examples
 from tfps.data.feature import Feature
 from tfps.data.row_format import RowFormat
 from tfps.errors import UserError
-from tfps.experiment import loader, overrides
+from tfps.experiment import overrides
 from tfps.experiment.task import Task
 from tfps.export.loaded_model import ExportedModel
 
@@ -96,7 +96,7 @@ class RecordForm:
         """
         if not config:
             return cls(model.features, model.labels)
-        task = overrides.apply(loader.load(config), sets).task
+        task = overrides.apply(overrides.load(config), sets).task
         features, labels = (
             [each.schema() for each in some] for some in (task.features(), task.labels())
         )

@@ -51,15 +51,10 @@ class Barrier(abc.ABC):
         self.run = tf.function(loop.run, input_signature=[], autograph=False)
 
     def begin(self, place: tf.Tensor, worker: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """In a closure: takes the place of a member, unless the member has another lease by now.
+        """In a closure: takes a member's place unless the member has another lease by now.
 
-        Args:
-            place: The member with the number of its lease, as `LeaseProgress.place` gives it.
-            worker: Index of the worker, scalar int64.
-
-        Returns:
-            The token to pull with first, and the steps already trained of its lease, scalar int64.
-            Where the place is refused, the token tells the closure to end.
+        `place` is that of `LeaseProgress.place`. Returns the token to pull with first (it tells a
+        refused closure to end), and the steps already trained of the lease, scalar int64.
         """
         progress = self._progress
 
@@ -92,12 +87,7 @@ class Barrier(abc.ABC):
     def contribute(
         self, token: tf.Tensor, gradients: Gradients, records: tf.Tensor, change: tf.Tensor
     ) -> tf.Tensor:
-        """In a closure: sends a batch's gradients and waits until the member may go on.
-
-        Args:
-            records: How many the batch has, scalar int32.
-            change: What the batch adds to the lease's progress, `[CHANGE]` float64.
-        """
+        """In a closure: sends gradients and `change`, `[CHANGE]` float64; waits for a token."""
         # One tensor: each one that travels costs a message.
         trained = tf.concat([[tf.cast(records, tf.float64)], change], 0)
         sent, trained = self._send(token, gradients, trained)
@@ -111,15 +101,15 @@ class Barrier(abc.ABC):
 
     def expect(self, members: Sequence[int]) -> None:
         """On the chief: has others wait for members, for whom closures are about to begin."""
-        self._loop.messages.tell(Kind.EXPECT, members)
+        self._loop.messages.notify(Kind.EXPECT, members)
 
     def leave(self, members: Sequence[int]) -> None:
         """On the chief: has others wait no more for members, until a closure begins for them."""
-        self._loop.messages.tell(Kind.LEAVE, members)
+        self._loop.messages.notify(Kind.LEAVE, members)
 
     def stop(self) -> None:
         """On the chief: ends the barrier loop."""
-        self._loop.messages.tell(Kind.STOP, [0])
+        self._loop.messages.notify(Kind.STOP, [0])
 
     def status(self) -> BarrierStatus:
         """On the chief: where the members are."""
@@ -129,11 +119,7 @@ class Barrier(abc.ABC):
     def _send(
         self, token: tf.Tensor, gradients: Gradients, trained: tf.Tensor
     ) -> tuple[list[tf.Tensor | tf.Operation], tf.Tensor]:
-        """In a closure: sends gradients, and what the loop is to be told with them.
-
-        Returns:
-            What must be over before the loop is told, and what was trained, where it has arrived.
-        """
+        """In a closure: sends gradients; what must finish before the loop knows, and the batch."""
 
     def _steps(self, member: tf.Tensor, token: tf.Tensor) -> tf.Tensor:
         """In a closure: steps trained of a lease when its first token has arrived, scalar int64."""
@@ -149,11 +135,11 @@ class Barrier(abc.ABC):
 
 
 class BarrierMembers:
-    """Starts and ends a barrier loop, and tells it who is to be waited for.
+    """Starts and ends a barrier loop, and reports its members to it.
 
-    A member, which is a lane of leases, is waited for while it has a lease, and from one lease to
-    the next. The member of a lost worker is waited for until nobody has come further for
-    `round_seconds`; it is back when its lease goes on with another worker.
+    A member, which is a lane of leases, is awaited from its first lease to its last. The member of
+    a lost worker is awaited until nobody has made progress for `round_seconds`; it is back when its
+    lease resumes on another worker.
     """
 
     def __init__(
@@ -248,10 +234,10 @@ class BarrierMembers:
 class BoundedStalenessBarrier(Barrier):
     """The barrier of bounded staleness ("stale synchronous parallel", Ho et al., NIPS 2013).
 
-    Gradients are applied as they come. A member has a clock, the number of its steps, and gets its
-    next token once the slowest clock is at most `max_staleness` behind its own: with that token it
-    pulls parameters that have every update but those of the last so many steps of each. A member
-    that joins later begins with the slowest clock.
+    Gradients are applied as they come. A member's clock is the number of its steps. It gets its
+    next token once the slowest clock is at most `max_staleness` behind its own; then it pulls
+    parameters that lack at most that many of each member's last updates. A later member starts with
+    the slowest clock.
     """
 
     has_rounds = False
@@ -277,10 +263,7 @@ class _Counts(NamedTuple):
 
 
 class _BoundedLoop(MessageLoop):
-    """The barrier loop of clocks: members wait until the slowest has come further.
-
-    A member is present unless it is away. `LoopState.round` is the number of steps of all members.
-    """
+    """Clocks: present members wait for the slowest; `LoopState.round` counts all steps."""
 
     def __init__(self, device: str, progress: LeaseProgress, members: int, max_staleness: int):
         super().__init__(members, device)
@@ -321,10 +304,7 @@ class _BoundedLoop(MessageLoop):
         return after, self._record(transition, ticks)
 
     def _let_go(self, state: LoopState) -> LoopState:
-        """Finds the slowest clock, and lets members go that wait and are not too far ahead of it.
-
-        Nobody has the slowest clock of before any more: this comes once in a step of all.
-        """
+        """Releases members near enough to the slowest clock; runs once per step of all members."""
         with tf.device(self._device):
             states, clocks = self._states(), self._clocks.read_value()
             latest = _Counts(*state.counts).latest

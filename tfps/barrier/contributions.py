@@ -11,13 +11,10 @@ from tfps.store.parameter_store import ParameterStore
 
 
 class Decision(NamedTuple):
-    """What a round takes, on one ps.
+    """What a round takes on one ps.
 
-    Attributes:
-        round: Its number, scalar int64.
-        attempts: For each member, the attempt whose contribution may be taken, `[members]` int64.
-        weights: For each member, the share of its contribution in the mean, `[members]` float32; 0
-            where it has none.
+    By member: the attempt that may contribute, `[members]` int64, and the weight of its
+    contribution in the mean, `[members]` float32, 0 for none.
     """
 
     round: tf.Tensor
@@ -26,13 +23,7 @@ class Decision(NamedTuple):
 
 
 class _Sent(NamedTuple):
-    """A contribution, or sums of several, on one ps.
-
-    Attributes:
-        token: The one that the batch's parameters were pulled with, `[TOKEN_FIELDS]` int64.
-        dense: Gradient of the ps's part of the dense parameters `[n]`, if there are any.
-        state: Change of the state `[n]`, if the ps holds it.
-    """
+    """Contributions on one ps: their pull token, dense gradient and state change `[n]`."""
 
     token: tf.Tensor
     dense: list[tf.Tensor]
@@ -41,13 +32,7 @@ class _Sent(NamedTuple):
 
 
 class _TakenRows(NamedTuple):
-    """Rows of a group in the contributions that a round takes, one element for each contribution.
-
-    Attributes:
-        rows: Their numbers within the ps's part, `[u]`.
-        gradients: `[u, width]` of `RowGradients`.
-        weights: The contribution's share in the mean, `[u]`.
-    """
+    """By contribution: rows `[u]` in the ps's part, gradients `[u, width]`, weights `[u]`."""
 
     rows: tf.TensorArray
     gradients: tf.TensorArray
@@ -86,12 +71,11 @@ class _TakenRows(NamedTuple):
 
 
 class Contributions:
-    """A queue on each ps, of what the members of a round sent it.
+    """A queue on each ps of what members sent to a round.
 
-    What a round takes does not depend on the order of arrival. Contributions that lie in a queue
-    when a round closes, and that the round does not take, are thrown away. A worker that is still
-    sending may have reached some ps only: the rest of its contribution is for a round that never
-    opens again, and is thrown away when the next one closes.
+    The order of arrival does not matter. When a round closes, contributions that it does not take
+    are dropped. The rest of a contribution that is still being sent names a round that never opens
+    again, so the next round drops it.
     """
 
     def __init__(self, store: ParameterStore, capacity: int):
@@ -105,15 +89,7 @@ class Contributions:
     def send(
         self, token: tf.Tensor, gradients: Gradients, trained: tf.Tensor
     ) -> tuple[list[tf.Tensor | tf.Operation], tf.Tensor]:
-        """Puts a batch's gradients into the queues.
-
-        Args:
-            trained: What travels along to the first ps, `[n]` float64.
-
-        Returns:
-            For each ps, the operation after which the gradients are in its queue; and what
-            travelled along, there.
-        """
+        """Queues gradients; each ps's operation and, from the first, `trained` `[n]` float64."""
         store, pulled = self._store, gradients.pulled
         change = store.change_of_state(pulled.state, gradients.state)
         told: list[tf.Tensor] = []
@@ -129,12 +105,7 @@ class Contributions:
         return queued, told[0]
 
     def take_mean(self, part: int, decision: Decision) -> tuple[PartGradients, list[tf.Tensor]]:
-        """Empties a queue; under the device of its ps.
-
-        Returns:
-            The mean of what is taken, and of the changes of the state, `[n]`, on the ps that has
-            it.
-        """
+        """On a ps: empties the queue; means of what is taken and, if here, of the state `[n]`."""
         queue, specs = self._queues[part], self._specs(part)
         device = self._store.devices[part]
         sums = [tf.zeros(spec.shape) for spec in [*specs.dense, *specs.state]]

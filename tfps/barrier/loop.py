@@ -22,12 +22,7 @@ class MemberState(enum.IntEnum):
 
 
 class BarrierStatus(NamedTuple):
-    """Where the rounds are.
-
-    Attributes:
-        round: Number of the open round, from 0; without rounds, of the steps of all members.
-        dropped: Contributions so far that came after their round had closed.
-    """
+    """The open round from 0 (without rounds: all steps), and late contributions dropped."""
 
     round: int
     dropped: int
@@ -35,10 +30,7 @@ class BarrierStatus(NamedTuple):
 
 
 class Event(enum.IntEnum):
-    """What a message means for its member, which depends on whose place it is and on the round.
-
-    The first five are what messages say by themselves, see `Kind`.
-    """
+    """What a message means for its member in its place and round; the first five are `Kind`s."""
 
     EXPECTED = Kind.EXPECT
     LEAVES = Kind.LEAVE
@@ -54,8 +46,8 @@ class Event(enum.IntEnum):
 _AWAY, _AWAITED, _ARRIVED, _LATE = MemberState
 
 
-# What a member is after an event, by what it was, and what its closure is told. Besides, a closure
-# that has arrived is told to end when another begins in its place.
+# What a member is after an event, by what it was, and the answer to its closure. A closure
+# that has arrived also ends when another begins in its place.
 _TRANSITIONS = {
     #                      away      awaited   arrived   late      its closure is told
     Event.EXPECTED: ((_AWAITED, _AWAITED, _ARRIVED, _LATE), Answer.NOTHING),
@@ -78,12 +70,7 @@ _WITH_BACKUPS = {
 
 
 class Transitions(NamedTuple):
-    """The table as arrays of int64.
-
-    Attributes:
-        states: By event and state before: the state after, `[events, states]`.
-        answers: By event: an `Answer`, `[events]`.
-    """
+    """The table as int64 arrays: state after, `[events, states]`, and `Answer`, `[events]`."""
 
     states: np.ndarray
     answers: np.ndarray
@@ -97,11 +84,7 @@ class Transitions(NamedTuple):
 
 
 class LoopState(NamedTuple):
-    """What the barrier loop carries from message to message, beside its variables; scalars.
-
-    Attributes:
-        is_due: Whether members that wait may be let go, bool.
-    """
+    """Scalars carried from message to message; `is_due` when members may be released."""
 
     round: tf.Tensor
     dropped: tf.Tensor
@@ -117,15 +100,7 @@ class LoopState(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """What a message does to its member.
-
-    Attributes:
-        event: What it means, an `Event`, scalar int64.
-        held: Number of the attempt that has had the member's place so far, scalar int64.
-        before: The member's state before, scalar int64.
-        after: Its state after, scalar int64.
-        answer: What the closure is told, an `Answer`, scalar int64.
-    """
+    """A message's effect: `Event`, the attempt that held the place, states, `Answer`; int64."""
 
     message: Message
     event: tf.Tensor
@@ -147,12 +122,11 @@ class Transition(NamedTuple):
 
 
 class MessageLoop(abc.ABC):
-    """What runs on the first ps as long as the training does, for members that wait.
+    """Runs on the first ps during the training, for members that wait.
 
-    For each message it looks up in the table of `member_state` what becomes of the member and what
-    its closure is told. A kind of barrier fills in what members wait for: which event a
-    contribution is, what is counted, and what is done once members that wait may be let go. What a
-    message costs does not grow with the number of members; what is done once for all of them does.
+    It looks up each message in the table of `member_state`: the member's next state and the answer
+    to its closure. A kind of barrier defines what members wait for. The cost of a message does not
+    grow with the number of members; releasing them all does.
     """
 
     def __init__(self, members: int, device: str, has_backups: bool = False):
@@ -188,22 +162,13 @@ class MessageLoop(abc.ABC):
 
     @abc.abstractmethod
     def _classify(self, state: LoopState, message: Message, before: tf.Tensor) -> tf.Tensor:
-        """Says which event a contribution is of the closure that has its member's place, int64.
-
-        Args:
-            before: The member's state, scalar int64.
-        """
+        """The event of a contribution by the closure that holds its member's place, int64."""
 
     @abc.abstractmethod
     def _count(
         self, state: LoopState, transition: Transition
     ) -> tuple[LoopState, list[tf.Operation]]:
-        """Counts what a message does.
-
-        Returns:
-            The loop's state after the message, and what must be over before the message is
-            answered.
-        """
+        """Counts a message; returns the next state and what must finish before the answer."""
 
     @abc.abstractmethod
     def _let_go(self, state: LoopState) -> LoopState:
@@ -259,11 +224,7 @@ class MessageLoop(abc.ABC):
         ]
 
     def _answer(self, transition: Transition, round_: tf.Tensor) -> None:
-        """Gives a token to the closure that a message is about, unless it is told nothing.
-
-        Args:
-            round_: What the token of a closure that may pull says of the round, scalar int64.
-        """
+        """Gives the closure of a message its token, with scalar int64 `round_`, if it gets one."""
         message, answer = transition.message, transition.answer
         # A closure that has contributed, and waits, learns that another one begins in its place. It
         # comes first: both may wait at the same queue.

@@ -1,8 +1,7 @@
-"""What the barrier loop is told, and what it answers: messages, tokens, and the queues of both.
+"""Messages to the barrier loop, its tokens, and the queues of both.
 
-A message says what the chief or a closure does for a member. A token is the leave to pull once:
-`[TOKEN_FIELDS]` int64 with the member, the number of the attempt for which its closure works, the
-round, and whether what the attempt contributed before was taken.
+A message says what the chief or a closure does for a member. A token is the leave to pull once,
+`[TOKEN_FIELDS]` int64: member, attempt, round, and whether the last contribution was taken.
 """
 
 import enum
@@ -58,7 +57,7 @@ class Kind(enum.IntEnum):
 
 
 class Answer(enum.IntEnum):
-    """What a closure is told; those below 0 stand in the place of a token's round."""
+    """The answer to a closure; those below 0 stand in the place of a token's round."""
 
     NEXT = 1  # its contribution is taken: it pulls for the next batch
     PULL = 0  # it pulls for the batch at hand
@@ -68,16 +67,7 @@ class Answer(enum.IntEnum):
 
 
 class Message(NamedTuple):
-    """A message.
-
-    Attributes:
-        kind: A `Kind`, scalar int64.
-        member: Whom it is about, scalar int64.
-        attempt: Number of the attempt for which the closure works that says it, scalar int64.
-        round: The one that was contributed to, scalar int64.
-        trained: Records of the batch contributed, and the change of the lease's progress by it, `[1
-            + CHANGE]` float64.
-    """
+    """A message; `trained` is records and change of progress, `[1 + CHANGE]` float64."""
 
     kind: tf.Tensor
     member: tf.Tensor
@@ -89,13 +79,7 @@ class Message(NamedTuple):
 def message(
     kind: Kind, member: Any, attempt: Any = 0, round_: Any = 0, trained: tf.Tensor | None = None
 ) -> tf.Tensor:
-    """Makes a message as it lies in a queue: one tensor, `[_WIDTH]` float64.
-
-    Args:
-        member: Whom it is about, scalar int64.
-        attempt: The closure's, scalar int64.
-        round_: The one that was contributed to, scalar int64.
-    """
+    """Makes a message as it lies in a queue: one tensor, `[_WIDTH]` float64."""
     header = tf.cast(tf.stack([int(kind), member, attempt, round_]), tf.float64)
     if trained is None:
         trained = tf.zeros([1 + CHANGE], tf.float64)
@@ -103,7 +87,7 @@ def message(
 
 
 class MessageQueue:
-    """The queue of what is told to the barrier loop, on the first ps."""
+    """The queue of messages to the barrier loop, on the first ps."""
 
     def __init__(self, device: str):
         self._device = device
@@ -120,7 +104,7 @@ class MessageQueue:
         with tf.device(self._device):
             return self._queue.enqueue_many(messages)
 
-    def tell(self, kind: Kind, members: Sequence[int]) -> None:
+    def notify(self, kind: Kind, members: Sequence[int]) -> None:
         """On the chief: puts a message of the same kind for each of several members."""
         messages = np.zeros([len(members), _WIDTH])
         messages[:, 0], messages[:, 1] = kind, members
@@ -135,11 +119,10 @@ class MessageQueue:
 
 
 class TokenQueues:
-    """The queues in which closures find their tokens, on the first ps.
+    """The queues on the first ps in which closures find their tokens.
 
-    Attempts of a member use several in turn: a closure that was given up may still wait at its own.
-    One more is that of all closures that know that they are displaced: where their attempt's was,
-    another one may wait by now.
+    Attempts of a member take turns on several: a closure that was given up may still wait at its
+    own. Displaced closures share one more, since another attempt may wait where theirs was.
     """
 
     def __init__(self, members: int, device: str):
@@ -198,5 +181,5 @@ class TokenQueues:
 
 
 def answer_token(answer: Answer, member: tf.Tensor, attempt: tf.Tensor) -> tf.Tensor:
-    """The token that tells an attempt to end, or to begin again."""
+    """The token that ends an attempt, or starts it again."""
     return tf.stack([member, attempt, int(answer), 0])

@@ -31,12 +31,7 @@ class RoundUpdate:
         self._clipping = PartClipping(store.layout, store.groups, store.devices)
 
     def apply(self, decided: tf.Tensor) -> list[tf.Tensor | tf.Operation]:
-        """Applies what a round takes on every ps.
-
-        Args:
-            decided: The round, each member's attempt, and each member's share in the mean, `[1 + 2
-                * members]` float64, on the first ps.
-        """
+        """Applies a round, its attempts and weights, `[1 + 2 * members]` float64, on every ps."""
         store = self._store
         writes: list[tf.Tensor | tf.Operation] = []
         means: list[PartGradients] = []
@@ -109,11 +104,6 @@ class SyncBarrier(Barrier):
     has_rounds = True
 
     def __init__(self, store: ParameterStore, progress: LeaseProgress, members: int, backups: int):
-        """Creates queues and variables.
-
-        Args:
-            backups: So many of the members are not waited for.
-        """
         self._contributions = Contributions(store, 4 * members + 16)
         loop = _SyncLoop(store, progress, self._contributions, members, backups)
         super().__init__(store, progress, loop)
@@ -125,10 +115,7 @@ class SyncBarrier(Barrier):
 
 
 class _SyncLoop(MessageLoop):
-    """The barrier loop of rounds: members wait until the round can be closed.
-
-    The loop counts how many members have arrived, and how many are awaited.
-    """
+    """Rounds: counts members that arrived and that are awaited, and closes the round."""
 
     def __init__(
         self,
@@ -167,7 +154,7 @@ class _SyncLoop(MessageLoop):
             )
         )
         is_enough = arrived >= tf.minimum(tf.constant(self._needed, tf.int64), arrived + awaited)
-        # A closure that was told to begin again contributes to no round until it has.
+        # A closure that begins again contributes to no round until it has.
         is_dropped = transition.is_a(Event.IS_LATE) & (message.round >= 0)
         after = state._replace(
             dropped=state.dropped + tf.cast(is_dropped, tf.int64),

@@ -1,4 +1,4 @@
-"""The worker beside the chief, on its machine, which no platform's TF_CONFIG names.
+"""The worker next to the chief, on its machine, which no platform's TF_CONFIG names.
 
 Every task adds it to the cluster by the same rule, since all have the same flags: it is the last
 worker, at the chief's host and a port that follows from the chief's.

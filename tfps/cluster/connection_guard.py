@@ -1,4 +1,4 @@
-"""A process beside this one that asks the tasks, and breaks connections to silent ones."""
+"""A process next to this one that asks the tasks, and breaks connections to silent ones."""
 
 import contextlib
 import json

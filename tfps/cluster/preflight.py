@@ -51,7 +51,7 @@ class TaskCheck:
 
     @property
     def what_to_do(self) -> str:
-        """How to mend what is wrong, empty if nothing is."""
+        """How to fix what is wrong, empty if nothing is."""
         return self.mismatch if self.answers else self.liveness.what_to_do
 
     def __str__(self) -> str:
@@ -170,15 +170,15 @@ def _shortage(task: TaskName, task_info: TaskInfo, wanted: Wanted) -> str:
     needed, held = wanted.memory.get(task, 0), task_info.memory_bytes
     if needed <= held:
         return ""
-    mend = "give it more"
+    hint = "give it more"
     if task.job == "ps":
-        mend += (
+        hint += (
             ", or take more ps, of which each holds less (--dry_run shows it); or say with "
             "--ps_memory what a ps may have, if it is not that"
         )
     return (
         f"it needs about {byte_size.show(needed)} of memory, and may have {byte_size.show(held)}; "
-        f"{mend}"
+        f"{hint}"
     )
 
 

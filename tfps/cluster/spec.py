@@ -23,7 +23,7 @@ class Cluster:
     Attributes:
         evaluators: Address of the evaluator, which is no part of the cluster and serves nothing;
             nothing where the job has none.
-        chief_works: Whether the last worker is the one beside the chief (`chief_worker`).
+        chief_works: Whether the last worker is the one next to the chief (`chief_worker`).
     """
 
     chief: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class Cluster:
 
     @property
     def of_chief_worker(self) -> "Cluster":
-        """The cluster as the worker beside the chief sees it, where there is one."""
+        """The cluster as the worker next to the chief sees it, where there is one."""
         return dataclasses.replace(self, job="worker", index=len(self.workers) - 1)
 
     def tasks(self) -> dict[str, int]:

@@ -32,7 +32,7 @@ def decode(environ: Mapping[str, str], chief_worker_port: int | None = None) -> 
 
     Args:
         environ: The environment variables, for example `os.environ`.
-        chief_worker_port: Adds a worker beside the chief, at this port, or with 0 at the one after
+        chief_worker_port: Adds a worker next to the chief, at this port, or with 0 at the one after
             the chief's; None adds none.
     """
     path = environ.get(TF_CONFIG_FILE)
@@ -55,7 +55,7 @@ def decode(environ: Mapping[str, str], chief_worker_port: int | None = None) -> 
 
 
 def _check_chief_works(found: Sequence[Cluster]) -> None:
-    """Refuses a worker beside a chief that trains itself."""
+    """Refuses a worker next to a chief that trains itself."""
     if not found or found[0].is_local:
         raise UserError(
             "--chief_works, but there is no cluster: the one process trains; leave the flag out"
@@ -135,9 +135,9 @@ def _object(variable: str, config: Mapping[str, Any], key: str) -> dict[str, Any
         "task": f'{{"type": "{_first(variable, "worker")}", "index": 0}}',
     }[key]
     if key not in config:
-        mend = f"add {key!r}: {form}, or unset {variable} for local mode"
+        hint = f"add {key!r}: {form}, or unset {variable} for local mode"
         found = ", ".join(map(repr, config)) or "none"
-        raise UserError(f"{variable} has no {key!r} (its keys: {found}); {mend}")
+        raise UserError(f"{variable} has no {key!r} (its keys: {found}); {hint}")
     if not isinstance(config[key], dict):
         raise UserError(f"{variable}: {key} is {_kind(config[key])}; it must be an object {form}")
     return config[key]
@@ -170,8 +170,8 @@ def _jobs(variable: str, cluster: Mapping[str, Any]) -> dict[str, tuple[str, ...
                 raise UserError(f'{variable}: {own} is {kind}; it must be a string "host:port"')
             owner = owners.setdefault(host_port(f"{variable}: {own}", address), own)
             if owner != own:
-                mend = f"{address} is also {owner}; give every task its own address"
-                raise UserError(f"{variable}: {own}: {mend}")
+                hint = f"{address} is also {owner}; give every task its own address"
+                raise UserError(f"{variable}: {own}: {hint}")
         spec[names[name]] = tuple(hosts)
     return spec
 
@@ -243,25 +243,25 @@ def _check_jobs(variable: str, spec: Mapping[str, tuple[str, ...]]) -> None:
 
 def _read_file(variable: str, path: str) -> str:
     """Reads the file that describes a cluster which is too long for a variable."""
-    mend = f'give {variable} the path of a JSON file {{"cluster": {{…}}}}, or unset it'
+    hint = f'give {variable} the path of a JSON file {{"cluster": {{…}}}}, or unset it'
     try:
         # Opening a pipe would wait for somebody to write into it.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise UserError(f"{variable}={path} is no regular file; {mend}")
+                raise UserError(f"{variable}={path} is no regular file; {hint}")
             data = file.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise UserError(f"{variable}={path} cannot be read ({reason}); {mend}") from None
+        raise UserError(f"{variable}={path} cannot be read ({reason}); {hint}") from None
     if len(data) > MOST_BYTES:
         raise UserError(
-            f"{variable}={path} has more than {MOST_BYTES} bytes, so it is no cluster; {mend}"
+            f"{variable}={path} has more than {MOST_BYTES} bytes, so it is no cluster; {hint}"
         )
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise UserError(f"{variable}={path} is not UTF-8; {mend}") from None
+        raise UserError(f"{variable}={path} is not UTF-8; {hint}") from None
 
 
 def _kind(value: Any) -> str:

@@ -81,9 +81,8 @@ def _connect_server(connect: Callable[..., None], keep_alive_seconds: int, serve
 class Connector:
     """Makes this process the coordinator of its cluster, again after a ps was lost.
 
-    A run begins with every ps and enough workers. A worker that is left out may join later, but
-    TensorFlow can connect a process once to one set of workers: it does not give up its server. For
-    other workers the chief has to begin again.
+    A run starts with every ps and enough workers. TensorFlow connects a process once, to one set of
+    workers, and does not give up its server: for others the chief has to restart.
     """
 
     def __init__(
@@ -95,14 +94,7 @@ class Connector:
         again: bool,
         memory: Mapping[TaskName, int],
     ):
-        """Is not connected yet.
-
-        Args:
-            min_workers: So many must answer. 0 asks for all when the run begins, and for one when
-                it goes on, as one is enough for a run that others leave.
-            again: Whether this chief has started again, for other workers than before.
-            memory: How many bytes each task needs; those that are left out are not asked.
-        """
+        """`min_workers` 0 asks for all, or for one on `again`; `memory` is bytes by task."""
         self.left_out: tuple[TaskName, ...] = ()
         self._cluster = cluster
         self._job_dir = job_dir
@@ -110,7 +102,7 @@ class Connector:
         self._limit_seconds = limit_seconds
         self._min_workers = min_workers
         self._again = again
-        self._indices: list[int] = []  # of the workers that TensorFlow was told of
+        self._indices: list[int] = []  # of the workers that TensorFlow knows
         self._looking: concurrent.futures.Future[list[TaskCheck]] | None = None
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "newcomers")
         self._told: set[TaskName] = set()
@@ -151,10 +143,7 @@ class Connector:
         return executor
 
     def arrivals(self) -> list[TaskName]:
-        """The workers that are left out and could take part by now.
-
-        Returns at once: a thread asks them meanwhile.
-        """
+        """The workers left out that could join by now; returns at once, as a thread asks them."""
         if not self.left_out:
             return []
         found: list[TaskCheck] = []
@@ -217,8 +206,8 @@ class Connector:
         """What to say of a connection that did not come about although all tasks had answered."""
         found = self._check(0.0)
         unfit = [str(each) for each in found if not each.is_fit and each.task not in self.left_out]
-        told = "; ".join(unfit) or "every task answers; look in their logs"
-        return f"the chief cannot connect to its tasks ({seen}): {told}"
+        seen_by_task = "; ".join(unfit) or "every task answers; look in their logs"
+        return f"the chief cannot connect to its tasks ({seen}): {seen_by_task}"
 
 
 def _connect(cluster: Cluster) -> tf.distribute.coordinator.ClusterCoordinator:

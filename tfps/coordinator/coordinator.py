@@ -1,4 +1,4 @@
-"""What the chief's loop over leases is, whoever trains them."""
+"""The chief's loop over leases, in any mode."""
 
 import dataclasses
 import math
@@ -23,13 +23,7 @@ Gradients = tuple[list[np.ndarray], dict[str, np.ndarray]]
 
 @dataclasses.dataclass
 class Recovery:
-    """One loss of ps, after which the run went back to a checkpoint.
-
-    Attributes:
-        when: Seconds since the epoch at which the chief noticed it.
-        records: Trained since that checkpoint, and to be trained again.
-        seconds: Until the next batch was trained; None while none is.
-    """
+    """A loss of ps: when (since 1970), records to train again, seconds to a batch or None."""
 
     what: str
     when: float
@@ -38,7 +32,7 @@ class Recovery:
 
 
 class Recoveries:
-    """The recoveries of a run, told by it as it loses parameters, restores them and trains on."""
+    """The recoveries of a run, recorded as it loses parameters, restores them and trains on."""
 
     def __init__(self, clock: Callable[[], float] = time.time):
         self._clock = clock
@@ -63,11 +57,7 @@ class Recoveries:
         }
 
     def trained(self, examples: int) -> float | None:
-        """Notes how many records are trained by now.
-
-        Returns:
-            The seconds that the last recovery took, if these are the first records after it.
-        """
+        """Records the records trained; returns the recovery's seconds with the first after it."""
         is_more, self._trained = examples > self._trained, examples
         if not is_more or not self._in_vain:
             return None
@@ -83,7 +73,7 @@ class Recoveries:
         if self._in_vain > _MOST_WITHOUT_PROGRESS:
             raise RunError(
                 f"{what}, as {_MOST_WITHOUT_PROGRESS} times before without a batch trained in "
-                "between; look at its log, mend what ends it, and start every task again with the "
+                "between; look at its log, fix what ends it, and start every task again with the "
                 "same --job_dir to go on from the last checkpoint"
             )
 
@@ -103,13 +93,7 @@ class Recoveries:
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """How far the training has come.
-
-    Attributes:
-        epoch: From 0.
-        examples: Records trained since the run began, those of unfinished leases included.
-        loss: Mean loss of the records trained since the last report, None when there were none.
-    """
+    """Epoch from 0, records trained in all, and mean loss since the last report or None."""
 
     epoch: int
     examples: int
@@ -129,7 +113,7 @@ class Throughput:
         self._examples = 0
 
     def begin(self, examples: int) -> None:
-        """Training begins, or goes on after a pause, with so many examples trained before."""
+        """Training begins or resumes, with some examples trained before."""
         self._is_counting = self._examples > 0
         self._since, self._at = self._clock(), examples
 
@@ -169,7 +153,7 @@ class _Share:
 
 
 class WorkerShares:
-    """Counts by worker, told by the closures as they end."""
+    """Counts by worker, recorded as closures end."""
 
     def __init__(self, workers: Sequence[int]):
         self.lease_times = LeaseTimes()
@@ -183,11 +167,7 @@ class WorkerShares:
     def trained(
         self, worker: int, records: int, began: float, seconds: float, leases: int = 1
     ) -> None:
-        """Notes a closure that has ended.
-
-        Args:
-            leases: How many are done with it: 0 or 1.
-        """
+        """Records a closure that has ended, with 0 or 1 leases done."""
         share = self._shares[worker]
         share.leases += leases
         share.records += records
@@ -263,39 +243,21 @@ class Coordinator(Protocol):
         report: Callable[[Progress], None],
         due: float = math.inf,
     ) -> None:
-        """Trains leases until the epoch is finished or a pause is asked for.
+        """Trains to the end of the epoch, or until `pause` is true and no lease is in flight.
 
-        Returns with no lease in flight.
-
-        Args:
-            pause: Asked before each lease but the first is given out; True lets those in flight
-                finish and ends the training.
-            report: Called several times a second.
-            due: When, on the monotonic clock, `pause` will be true if not before.
+        `report` runs several times a second. `due` is when, on the monotonic clock, `pause` turns
+        true at the latest.
         """
 
     def evaluate(self, pieces: Iterable[Piece]) -> Iterator[EvaluatedPiece]:
-        """Evaluates records, each once; holds the results of a few pieces at a time.
-
-        Args:
-            pieces: The records, which begin at multiples of the batch size; where replicas train,
-                those of the evaluation data, which all of them know.
-        """
+        """Evaluates each record once; `pieces` begin at multiples of the batch size."""
 
     def gradients(self, source: RecordSource, lease: Sequence[int]) -> Gradients:
-        """What the first batch of a lease gives, of which nothing is pushed.
-
-        Returns:
-            As `Closures.gradients`, as NumPy values.
-        """
+        """`Closures.gradients` of a lease as NumPy values; pushes nothing."""
 
 
 def not_finite(where: str) -> RunError:
-    """The error of a loss that is not finite.
-
-    Args:
-        where: Which update of which lease, for people, such as "at step 3 of epoch 1, shard …".
-    """
+    """The error of a loss that is not finite; `where` as "at step 3 of epoch 1, shard …"."""
     return RunError(
         f"the loss is not finite {where}; lower the learning rate, or look for infinite values in "
         "the data; the last checkpoint holds the parameters from before"

@@ -73,7 +73,7 @@ class RepeatedFailure:
         self._lost_ps: Exception | None = None
 
     def refuse_lost_ps(self) -> None:
-        """Ends the run where a failure that was noted last tells of a lost ps."""
+        """Ends the run if the last failure means a lost ps."""
         if self._lost_ps:
             raise self._lost_ps
 
@@ -94,11 +94,7 @@ class RepeatedFailure:
         self._lost_ps = None
 
     def refuse(self, doing: str) -> None:
-        """Ends the run where every worker has failed several times in the same way.
-
-        Args:
-            doing: What the closures do, such as "training epoch 1".
-        """
+        """Ends the run if every worker failed repeatedly alike; `doing` as "training epoch 1"."""
         if len(self._counts) < self._workers:
             return
         (line, _), *others = self._counts.values()
@@ -122,17 +118,12 @@ class RepeatedFailure:
 
 
 def _same(line: str, other: str) -> bool:
-    """Whether two first lines tell of one failure, on whichever worker."""
+    """Whether two first lines show one failure, on any worker."""
     return _WORKER.sub("", line) == _WORKER.sub("", other)
 
 
 class Executor(Protocol):
-    """Runs closures somewhere and hands back their results.
-
-    Attributes:
-        workers: Indices of the workers; so many closures run at the same time.
-        is_remote: Whether closures run in other processes than this one.
-    """
+    """Runs closures, one per worker index at a time; `is_remote` where in other processes."""
 
     devices: Sequence[str]
     workers: Sequence[int]
@@ -149,13 +140,13 @@ class Executor(Protocol):
         """Queues a closure; its result, as NumPy values, or its error arrives in the future."""
 
     def run_on(self, worker: int, function: Callable, args: Sequence[Any]) -> Future:
-        """Calls a traced function on a worker at once, beside the closure that runs there."""
+        """Calls a traced function on a worker at once, next to its running closure."""
 
     def root_error(self, error: BaseException) -> BaseException:
         """The error behind a future's error; one cancelled for another's failure knows not."""
 
     def retried(self) -> Sequence[ClosureFailure]:
-        """Failures of closures since the last call that no future tells: they are run again."""
+        """Failures since the last call of closures that run again, which no future has."""
 
     def replaced_ps(self) -> Sequence[TaskName]:
         """The ps in whose place another server answers than the one that has the parameters."""
@@ -196,10 +187,7 @@ class LocalExecutor:
 
 
 class ClusterExecutor:
-    """Workers of a cluster, through a `ClusterCoordinator`.
-
-    One thread waits for each scheduled closure, since a `RemoteValue` can only be waited for.
-    """
+    """Workers of a `ClusterCoordinator`; a thread waits for each `RemoteValue`, which blocks."""
 
     is_remote = True
 

@@ -24,12 +24,10 @@ _TOGETHER_SECONDS = 25e-6  # for each lane: 50 ms where there are 2,000
 
 
 class LeasePrefetcher:
-    """Lets a worker that is about to end its lease fetch the beginning of its next one.
+    """Lets a worker that is about to end its lease fetch the start of its next one.
 
-    Workers take the waiting leases in the order in which they were scheduled, so the worker that
-    ends first takes the first of them. Where that guess is wrong a worker has fetched a block of
-    bytes for nothing and another one waits for its own, as it would have without. Shards on local
-    disk need none of this.
+    Workers take waiting leases in the order of scheduling, so the one that ends first takes the
+    first. A wrong guess costs one block of bytes. Shards on local disk need none of this.
     """
 
     def __init__(self, executor: Executor, closures: Closures):
@@ -43,11 +41,7 @@ class LeasePrefetcher:
         rows: Sequence[LaneProgress],
         step_seconds: float | None,
     ) -> None:
-        """Opens the leases whose turn is near.
-
-        Args:
-            step_seconds: How long a step takes; None while that is not known.
-        """
+        """Opens the leases whose turn is near; `step_seconds` is None while not known."""
         if step_seconds is None:
             return
         running, waiting = [], []
@@ -67,20 +61,16 @@ class LeasePrefetcher:
         if not is_cloud(lease.source.path):
             return
 
-        def tell(future: concurrent.futures.Future) -> None:
+        def report(future: concurrent.futures.Future) -> None:
             if error := future.exception():
                 _log.info("%s could not be opened ahead on worker %d: %s", lease, worker, error)
 
         args = (lease.source.pack(), tf.constant(lease.first, tf.int64))
-        self._executor.run_on(worker, self._closures.open, args).add_done_callback(tell)
+        self._executor.run_on(worker, self._closures.open, args).add_done_callback(report)
 
 
 class Lanes:
-    """Holds each lease in flight in a lane of its own, whose progress is kept on a ps.
-
-    Attributes:
-        rows: Progress of each lane, as it was read last, or none for a lease sent since.
-    """
+    """Holds each lease in flight in a lane whose progress is kept on a ps; `rows` as last read."""
 
     def __init__(self, progress: LeaseProgress, ps_calls: PsCalls, lanes: int):
         self.rows = [NO_PROGRESS] * lanes
@@ -131,13 +121,10 @@ class Lanes:
         future.add_done_callback(self._done.put)
 
     def wait(self, seconds: float) -> list[concurrent.futures.Future]:
-        """The futures whose closures have ended since the last call, once there are some.
+        """The futures that ended since the last call, once there are some or `seconds` are over.
 
-        Where lanes are many, those that end soon after the first are waited for: the next leases
-        are then prepared together, while workers train those that wait for them.
-
-        Args:
-            seconds: How long to wait for the first; then there may be none.
+        With many lanes it also waits for those that end soon after the first: the next leases are
+        then prepared together, while workers train the ones that wait.
         """
         # Not concurrent.futures.wait, which touches every future each time it is called.
         done: list[concurrent.futures.Future] = []
@@ -169,10 +156,6 @@ class Lanes:
 
 
 def lanes_of(executor: Executor, at_barrier: bool = False) -> int:
-    """How many leases may be in flight.
-
-    One running and one waiting per worker; none waits where workers wait for each other, since
-    they would wait for it, too.
-    """
+    """Leases in flight: one per worker and, unless workers wait for each other, one waiting."""
     workers = len(executor.workers)
     return workers if at_barrier else 2 * workers

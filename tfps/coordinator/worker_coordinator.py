@@ -68,15 +68,11 @@ class Diagnosis:
         return max((time.monotonic() - since for *_, since in self._held.values()), default=0.0)
 
     def stall(self, what: str, seconds: float) -> RunError:
-        """The error of a wait that was too long.
-
-        Args:
-            what: What did not come, such as "batch was trained".
-        """
+        """The error of a wait that was too long for `what`, such as "batch was trained"."""
         clauses = [self._holder(*held) for held in self._held.values()]
-        told = {TaskName("worker", row.worker) for _, row, _ in self._held.values()}
+        reported = {TaskName("worker", row.worker) for _, row, _ in self._held.values()}
         for outage in self._monitor.outages():
-            if outage.task not in told:
+            if outage.task not in reported:
                 clauses.append(f"{outage}: {_describe(outage.liveness, outage.seconds)}")
         if not self._held:
             clauses.insert(0, "no worker has begun what it was given")
@@ -112,13 +108,8 @@ class WorkerCoordinator:
         stall_seconds: float,
         unrecorded_batches: Callable[[], int],
         members: BarrierMembers | None = None,
-        ended: Callable[[LeaseResult], None] = lambda result: None,
+        on_done: Callable[[LeaseResult], None] = lambda result: None,
     ):
-        """Has given out nothing yet.
-
-        Args:
-            members: Whom workers wait for; None where nobody waits.
-        """
         self.meter = TrainingMeter(executor.workers)
         self._executor = executor
         self._closures = closures
@@ -127,7 +118,7 @@ class WorkerCoordinator:
         self._monitor = monitor
         self._ps_calls = PsCalls(monitor, stall_seconds)
         self._unrecorded_batches = unrecorded_batches
-        self._ended = ended
+        self._on_done = on_done
         self._diagnosis = Diagnosis(monitor)
         self._repeated_failure = RepeatedFailure(executor.workers, monitor)
         self._prefetcher = LeasePrefetcher(executor, closures)
@@ -136,7 +127,7 @@ class WorkerCoordinator:
         self._ended_early: dict[int, int] = {}  # closures that held a lane's lease to their end
         self._down: set[int] = set()
         self._next_question = 0.0  # on the monotonic clock
-        self._orphaned = 0  # batches that `LeaseProgress.orphaned_batches` has told
+        self._orphaned = 0  # batches that `LeaseProgress.orphaned_batches` has reported
 
     def trace(self) -> None:
         """Traces what trains leases, which the first one would wait for."""
@@ -161,11 +152,11 @@ class WorkerCoordinator:
             ):
                 leases.append(lease)
                 has_begun = True
-            self.give_out(leases)
+            self.assign(leases)
             if self.lanes.are_empty:
                 break
             for future in self.lanes.wait(POLL_SECONDS):
-                self.take_result(future, queue)
+                self.handle_result(future, queue)
             if time.monotonic() < next_look and not self.lanes.are_empty:
                 continue
             self._refuse_lost_ps()
@@ -206,7 +197,7 @@ class WorkerCoordinator:
                 done -= 1
                 found = self._result(future, "evaluation", piece.source)
                 yield EvaluatedPiece(*found)
-                last_change = time.monotonic()  # whoever takes the results may need long
+                last_change = time.monotonic()  # the caller may need long for each result
             else:
                 self._refuse_no_end("evaluation", last_change, "record was evaluated")
 
@@ -220,7 +211,7 @@ class WorkerCoordinator:
         found: Gradients = self._result(future, "computing gradients", source)
         return found
 
-    def give_out(self, leases: Sequence[Lease]) -> None:
+    def assign(self, leases: Sequence[Lease]) -> None:
         """Sends leases to the workers."""
         given = self.lanes.prepare(leases)
         if self._members:
@@ -229,7 +220,7 @@ class WorkerCoordinator:
             self._ended_early[lane] = 0
             self._send(lane, lease)
 
-    def take_result(self, future: concurrent.futures.Future, queue: LeaseQueue) -> None:
+    def handle_result(self, future: concurrent.futures.Future, queue: LeaseQueue) -> None:
         """Finishes a lease whose closure has ended, or sends it again."""
         lane, lease = self.lanes.arrived(future)
         doing = f"training epoch {lease.epoch + 1}"
@@ -278,15 +269,10 @@ class WorkerCoordinator:
         queue.repeat(lost * min(lease.records_of(self._unrecorded_batches()), records))
         self.meter.finished(result.loss_sum)
         self.lanes.release(lane)
-        self._ended(result)
+        self._on_done(result)
 
     def _refuse_no_end(self, doing: str, since: float, what: str) -> None:
-        """Ends a wait for closures beside the training that cannot come to an end, or takes long.
-
-        Args:
-            since: When one came to its end last, on the monotonic clock.
-            what: What has not happened since, as "shard was evaluated".
-        """
+        """Ends a wait without progress `since` (monotonic); `what` as "shard was evaluated"."""
         self._refuse_lost_ps()
         self._refuse_repeated_failure(doing)
         self._refuse_stall(time.monotonic() - since, what)
@@ -296,7 +282,7 @@ class WorkerCoordinator:
         if error is None:
             return future.result()
         error = self._executor.root_error(error)
-        if isinstance(error, tf.errors.CancelledError):  # for a reason that it does not tell
+        if isinstance(error, tf.errors.CancelledError):  # for a reason that it does not name
             self._await_loss()
         raise explain_failure(error, doing, source, self._closures.schema) from None
 
@@ -328,11 +314,7 @@ class WorkerCoordinator:
         self._down = set(down)
 
     def _await_loss(self) -> None:
-        """Gives the monitor time to see that a ps was lost.
-
-        It may be there again by then; what closures failed with before, that were to be run again,
-        tells of it as well.
-        """
+        """Gives the monitor time to see a lost ps, which closures' failures show if it is back."""
         deadline = time.monotonic() + _LOSS_SECONDS
         while time.monotonic() < deadline:
             self._refuse_lost_ps()

@@ -43,7 +43,7 @@ from typing import Any, Self
 import tensorflow as tf
 
 from tfps.data.shards import (
-    MEND,
+    HINT,
     JsonFields,
     RecordIndex,
     Shard,
@@ -206,7 +206,7 @@ def verify(manifest: Manifest, shard: Shard) -> None:
     if found != shard.crc32c:
         raise UserError(
             f"{path} is corrupt: its crc32c is {found}, but the manifest says {shard.crc32c}; "
-            f"copy it again or {MEND}"
+            f"copy it again or {HINT}"
         )
 
 

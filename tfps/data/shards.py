@@ -20,7 +20,7 @@ from tfps.errors import RunError, UserError
 from tfps.storage import files
 from tfps.storage.paths import is_cloud, is_file_name
 
-MEND = "run trainer.prepare again"
+HINT = "run trainer.prepare again"
 COMPRESSIONS = ("", "GZIP", "ZLIB")
 _log = logging.getLogger(__name__)
 STRIDE = 1024
@@ -49,11 +49,11 @@ class JsonFields:
         try:
             content = json.loads(text)
         except json.JSONDecodeError as error:
-            raise UserError(f"{where} is not JSON ({error}); {MEND}") from None
+            raise UserError(f"{where} is not JSON ({error}); {HINT}") from None
         found = content.get("format") if isinstance(content, dict) else None
         if found != number:
             raise UserError(
-                f"{where} has format {found!r}, but this version reads {number}; {MEND}"
+                f"{where} has format {found!r}, but this version reads {number}; {HINT}"
             )
         return cls(content, where)
 
@@ -62,14 +62,14 @@ class JsonFields:
         value = self._content.get(key)
         if not isinstance(value, kind) or isinstance(value, bool):
             name = getattr(kind, "__name__", kind)
-            raise UserError(f"{self.where}: {key!r} is {value!r}, not a {name}; {MEND}")
+            raise UserError(f"{self.where}: {key!r} is {value!r}, not a {name}; {HINT}")
         return value
 
     def file(self) -> str:
         """The field `file`: the name of a file in the dataset's directory."""
         name = self.get("file", str)
         if not is_file_name(name):
-            raise UserError(f"{self.where}: {name!r} is not the name of a file; {MEND}")
+            raise UserError(f"{self.where}: {name!r} is not the name of a file; {HINT}")
         return str(name)
 
     def object(self, key: str) -> "JsonFields":
@@ -104,7 +104,7 @@ class Shard:
         if compression not in COMPRESSIONS:
             raise UserError(
                 f"{fields.where}: 'compression' is {compression!r}, not one of "
-                f"{', '.join(map(repr, COMPRESSIONS))}; {MEND}"
+                f"{', '.join(map(repr, COMPRESSIONS))}; {HINT}"
             )
         return cls(
             fields.file(),
@@ -153,7 +153,7 @@ def check_files(
     if problems:
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
         raise UserError(
-            f"{where}: {'; '.join(problems[:3])}{more}; copy the dataset again or {MEND}"
+            f"{where}: {'; '.join(problems[:3])}{more}; copy the dataset again or {HINT}"
         )
     return tuple(shard for shard in found if shard)
 
@@ -272,19 +272,19 @@ def read_index(
         with tf.io.gfile.GFile(posixpath.join(directory, file), "rb") as opened:
             encoded = opened.read()
     except tf.errors.NotFoundError:
-        raise UserError(f"{where}: the index {file} is missing; {MEND}") from None
+        raise UserError(f"{where}: the index {file} is missing; {HINT}") from None
     found = files.checksum_of(encoded)
     if found != crc32c:
         raise UserError(
             f"{where}: the index {file} is not the one that manifest.json was written with (its "
-            f"crc32c is {found}, not {crc32c}); {MEND}"
+            f"crc32c is {found}, not {crc32c}); {HINT}"
         )
     counts = [entries(shard.records, stride, shard.compression) for shard in shards]
     try:
         return RecordIndex.decode(encoded, stride, counts)
     except ValueError as error:
         raise UserError(
-            f"{where}: the index {file} does not fit the shards of manifest.json ({error}); {MEND}"
+            f"{where}: the index {file} does not fit the shards of manifest.json ({error}); {HINT}"
         ) from None
 
 

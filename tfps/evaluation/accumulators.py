@@ -10,9 +10,8 @@ import numpy as np
 
 from tfps.evaluation.grouped_records import GroupedRecords
 from tfps.experiment import metrics
-from tfps.experiment.metrics import as_binary, auc
+from tfps.experiment.metrics import SummedMetric, as_binary, auc
 from tfps.experiment.ranking_metrics import GroupedMetric, GroupMean, GroupSums
-from tfps.experiment.summed_metrics import SummedMetric
 from tfps.experiment.task import Metric
 from tfps.model.compiled_task import CompiledMetric, RunningKerasMetric
 

@@ -35,11 +35,7 @@ _FORMER = {
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Takes the flags of fields out of a command line.
-
-    Returns:
-        What is set, as `task.dim=8` for `--task.dim=8` or `--task.dim 8`; and the rest.
-    """
+    """Splits a command line: fields set, `task.dim=8` for `--task.dim=8` or `--task.dim 8`."""
     fields, others = [], []
     rest = iter(arguments)
     for argument in rest:

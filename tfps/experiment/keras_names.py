@@ -15,13 +15,7 @@ from tfps.errors import UserError, reason_of
 
 
 def loss(given: Any, where: str, labels: Sequence[str]) -> Any:
-    """A loss, or a dict of them by the labels' names.
-
-    Args:
-        given: A `keras.losses.Loss`, a function or a name; of several labels a dict or a sequence
-            of them, or a name for all.
-        labels: The labels' names; none of a task with a single one.
-    """
+    """A loss from Keras's loss, function or name, or a dict by `labels`; none if single."""
     if isinstance(given, (list, tuple)) and len(given) == len(labels):
         given = dict(zip(labels, given, strict=True))
     is_for_each = len(labels) == 1 and not isinstance(given, Mapping)

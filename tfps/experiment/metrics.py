@@ -1,5 +1,7 @@
 """Exact metrics of all labels and predictions of an evaluation."""
 
+import abc
+import dataclasses
 import inspect
 import math
 import re
@@ -14,6 +16,7 @@ from tfps.data.feature import Feature
 
 _CHUNK = 1 << 16  # positives that are ranked, or values that are widened, at once
 _AMBIGUOUS = ("crossentropy", "ce")  # which of the three it is the outputs' shape tells
+_SMALLEST = 1e-7  # the chance that a prediction of none or of certainty is taken for, as in Keras
 
 
 def auc(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
@@ -84,33 +87,19 @@ def class_accuracy(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
 
 
 def mean_squared_error(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Mean over all values of the square of what a prediction is off.
-
-    Args:
-        labels: `[n, ...]`.
-        predictions: Of the labels' shape, but for dimensions of 1.
-    """
+    """Mean square of labels `[n, ...]` less predictions, of their shape but for dimensions of 1."""
     return _mean_over_values(np.square, labels, predictions)
 
 
 def mean_absolute_error(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Mean over all values of how much a prediction is off.
-
-    Args:
-        labels: `[n, ...]`.
-        predictions: Of the labels' shape, but for dimensions of 1.
-    """
+    """Mean distance of labels `[n, ...]` and predictions, of their shape but for 1s."""
     return _mean_over_values(np.abs, labels, predictions)
 
 
 def as_binary(
     labels: npt.ArrayLike, predictions: npt.ArrayLike
 ) -> tuple[npt.NDArray[np.bool_], np.ndarray]:
-    """Labels as booleans and predictions, both of shape `[n]`.
-
-    Args:
-        labels: 0 or 1, of any shape.
-    """
+    """Labels, 0 or 1 of any shape, as booleans, and predictions; both `[n]`."""
     flat_labels = np.asarray(labels).reshape(-1)
     scores = np.asarray(predictions).reshape(-1)
     if flat_labels.size != scores.size:
@@ -184,12 +173,8 @@ _BY_FUNCTION = {
 def default_metrics(label: Feature, loss: Any) -> dict[str, Any]:
     """Metrics by name, callables of all values of a label and all its predictions.
 
-    What the loss is for tells which; where that is not known, ids below 2 are answers of yes or no,
-    and float32 is a number. Of anything else nothing but the loss is measured.
-
-    Args:
-        loss: Its loss, a `keras.losses.Loss`, one of Keras's functions or its name, or None where
-            the task computes it otherwise.
+    The loss, one of Keras's or None, decides. Without it, ids below 2 are answers of yes or no, and
+    float32 is a number. For anything else only the loss is measured.
     """
     if isinstance(loss, str) and loss.lower() not in _AMBIGUOUS:
         loss = keras.losses.get(loss)
@@ -201,3 +186,109 @@ def default_metrics(label: Feature, loss: Any) -> dict[str, Any]:
     if label.vocabulary_size == 2:
         return dict(_YES_OR_NO)
     return dict(_NUMBER) if label.dtype == "float32" else {}
+
+
+class SummedMetric(abc.ABC):
+    """A metric of an evaluation whose parts are summed up one after the other."""
+
+    def __call__(self, labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
+        """The metric of all labels and predictions, as of `sums`."""
+        return self.value(self.sums(labels, predictions))
+
+    @abc.abstractmethod
+    def sums(self, labels: npt.ArrayLike, predictions: npt.ArrayLike) -> np.ndarray:
+        """Sums over some records, `[k]` float64; those of others are added.
+
+        Args:
+            labels: 0 or 1, shape `[n]` or `[n, 1]`.
+            predictions: Chances of a 1, of the same shape.
+
+        Raises:
+            ValueError: If the sizes differ, a label is neither 0 nor 1, or a prediction is no
+                chance.
+        """
+
+    @abc.abstractmethod
+    def value(self, sums: np.ndarray) -> float:
+        """The metric of all records, from their sums; nan where it is not defined."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LogLoss(SummedMetric):
+    """The mean over records of minus the logarithm of the chance that the label was given.
+
+    Without weights and regularizers, which the loss of an evaluation may have. Chances are kept
+    1e-7 away from 0 and 1, as Keras's `BinaryCrossentropy` keeps them.
+    """
+
+    def sums(self, labels: npt.ArrayLike, predictions: npt.ArrayLike) -> np.ndarray:
+        """The loss, and how many records there are."""
+        is_positive, chances = _chances(labels, predictions)
+        return np.array([_log_loss(is_positive, chances), len(chances)])
+
+    def value(self, sums: np.ndarray) -> float:
+        """See `SummedMetric`."""
+        loss, records = sums
+        return float(loss / records) if records else math.nan
+
+
+@dataclasses.dataclass(frozen=True)
+class NormalizedEntropy(SummedMetric):
+    """The log loss by that of predicting the labels' mean for every record; lower is better.
+
+    As in He et al., "Practical Lessons from Predicting Clicks on Ads at Facebook", ADKDD 2014,
+    section 3: unlike the log loss it does not depend on how rare positives are.
+    """
+
+    def sums(self, labels: npt.ArrayLike, predictions: npt.ArrayLike) -> np.ndarray:
+        """The loss, and how many positives and records there are."""
+        is_positive, chances = _chances(labels, predictions)
+        return np.array([_log_loss(is_positive, chances), is_positive.sum(), len(chances)])
+
+    def value(self, sums: np.ndarray) -> float:
+        """See `SummedMetric`; where all labels are equal, it is not defined."""
+        loss, positives, records = sums
+        if not 0 < positives < records:
+            return math.nan
+        mean = positives / records
+        entropy = -(mean * math.log(mean) + (1 - mean) * math.log1p(-mean))
+        return float(loss / records / entropy)
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration(SummedMetric):
+    """How many positives were expected for each that came: the predictions' sum by the labels'.
+
+    As in He et al., "Practical Lessons from Predicting Clicks on Ads at Facebook", ADKDD 2014,
+    section 3; best at 1.
+    """
+
+    def sums(self, labels: npt.ArrayLike, predictions: npt.ArrayLike) -> np.ndarray:
+        """The predictions' and the labels'."""
+        is_positive, chances = _chances(labels, predictions)
+        return np.array([chances.sum(), is_positive.sum()])
+
+    def value(self, sums: np.ndarray) -> float:
+        """See `SummedMetric`; without a positive it is not defined."""
+        expected, positives = sums
+        return float(expected / positives) if positives else math.nan
+
+
+def _log_loss(is_positive: np.ndarray, chances: np.ndarray) -> float:
+    given = np.where(is_positive, chances, 1.0 - chances)
+    return float(-np.log(np.clip(given, _SMALLEST, 1.0 - _SMALLEST)).sum())
+
+
+def _chances(
+    labels: npt.ArrayLike, predictions: npt.ArrayLike
+) -> tuple[npt.NDArray[np.bool_], np.ndarray]:
+    """Labels as booleans and predictions as float64, both `[n]`."""
+    is_positive, scores = as_binary(labels, predictions)
+    chances = scores.astype("f8")
+    if ((chances < 0) | (chances > 1)).any():
+        bad = chances[np.flatnonzero((chances < 0) | (chances > 1))[0]]
+        raise ValueError(
+            f"a prediction is {bad:g}, which is no chance between 0 and 1; let predictions() give "
+            "the sigmoid of logits"
+        )
+    return is_positive, chances

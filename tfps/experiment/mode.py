@@ -20,11 +20,7 @@ class Mode:
         arguments.check_fields(self, "mode.")
 
     def unrecorded_batches(self, pipeline_depth: int, sync_every: int) -> int:
-        """Batches that a worker, when it is lost, may have pushed without having recorded them.
-
-        Args:
-            sync_every: Steps that it makes at most between a pull and its push, in `LocalSGD`.
-        """
+        """Batches a lost worker may have pushed unrecorded; `sync_every` is `LocalSGD`'s."""
         if isinstance(self, Sync):
             return 0
         if isinstance(self, LocalSGD):
@@ -135,11 +131,7 @@ MODES = {mode.name: mode for mode in _ALL}
 
 
 def suited(mode: Mode | None, cluster: Cluster) -> Mode:
-    """The mode of a run on a cluster.
-
-    Args:
-        mode: The one asked for; None for the usual one of such a cluster.
-    """
+    """The mode of a run on a cluster; for None the usual one of such a cluster."""
     mode = mode or _usual(cluster)
     _check_cluster(mode, cluster)
     if isinstance(mode, Sync) and mode.backup_workers >= max(1, len(cluster.workers)):

@@ -6,6 +6,7 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from tfps import python_config
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
 from tfps.experiment.mode import MODES, Mode
@@ -13,6 +14,11 @@ from tfps.experiment.mode import MODES, Mode
 _T = TypeVar("_T")
 _MODE = ["mode", "name"]  # set before all others, which are fields of that mode
 _BOOLEANS = {"true": True, "false": False}
+
+
+def load(path: str) -> Experiment:
+    """Loads a config and calls its `get_config()`."""
+    return python_config.load(path, "--config", "get_config", Experiment)
 
 
 def _integer(text: str) -> int:

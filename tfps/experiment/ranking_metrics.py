@@ -22,13 +22,9 @@ from tfps.errors import UserError
 class Ranking(NamedTuple):
     """The records of all groups, ranked: per group, and per tie, neighbours of equal predictions.
 
-    Attributes:
-        size: Records of each group, `[groups]` int64.
-        gain: Sum of their labels, `[groups]`.
-        group: The group of each tie, in the order of ranks, `[ties]` int64.
-        above: Records of its group that are ranked above it, `[ties]` int64.
-        tied: Its records, `[ties]` int64.
-        tied_gain: Sum of their labels, `[ties]`.
+    By group: records `size` (int64) and sum of labels `gain`, `[groups]`. By tie, in the order of
+    ranks: its group, records of the group `above` it, and `tied` ones (int64), and their sum of
+    labels, `[ties]`.
     """
 
     size: np.ndarray
@@ -40,13 +36,7 @@ class Ranking(NamedTuple):
 
     @classmethod
     def of(cls, labels: np.ndarray, scores: np.ndarray, groups: np.ndarray) -> Self:
-        """Ranks records.
-
-        Args:
-            labels: `[n]`, n at least 1.
-            scores: `[n]`, without nan.
-            groups: Numbers of the records' groups, from 0 without gaps, `[n]` int64.
-        """
+        """Ranks labels and scores `[n]` without nan, groups `[n]` int64 from 0 without gaps."""
         order = np.lexsort((-scores, groups))
         labels, scores, groups = labels[order], scores[order], groups[order]
         begins_group = np.diff(groups, prepend=-1) != 0
@@ -81,11 +71,7 @@ class LogFactorials:
         self._of = np.concatenate([[0.0], np.cumsum(np.log(numbers))])
 
     def none_drawn(self, among: np.ndarray, positives: np.ndarray, draws: np.ndarray) -> np.ndarray:
-        """The chance that none of some positives is drawn; all arguments have its shape `[n]`.
-
-        Args:
-            draws: How many are drawn, at most all.
-        """
+        """The chance that none of some positives is drawn, all `[n]`; `draws` at most all."""
         negatives = (among - positives).astype("i8")
         is_possible = draws <= negatives
         draws = np.where(is_possible, draws, 0)
@@ -95,11 +81,7 @@ class LogFactorials:
 
 
 class GroupMean(NamedTuple):
-    """A metric's mean over groups.
-
-    Attributes:
-        left_out: How many of them the metric is not defined of.
-    """
+    """A metric's mean over groups; those without a defined value are `left_out`."""
 
     value: float
     groups: int
@@ -108,11 +90,7 @@ class GroupMean(NamedTuple):
 
 
 class GroupSums(NamedTuple):
-    """What a metric's mean over groups follows from; those of other groups are added.
-
-    Attributes:
-        left_out: How many of them the metric is not defined of.
-    """
+    """Sums for a metric's mean over groups, to be added; undefined ones are `left_out`."""
 
     total: float = 0.0
     weight: float = 0.0
@@ -169,11 +147,7 @@ class GroupedMetric(abc.ABC):
     def flat(
         self, labels: npt.ArrayLike, predictions: npt.ArrayLike, groups: npt.ArrayLike
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The arguments of `mean` as it takes them, `[n]`.
-
-        Raises:
-            ValueError: As `mean`.
-        """
+        """The arguments of `mean` as `[n]`; raises ValueError as it does."""
         if isinstance(labels, Mapping) or isinstance(predictions, Mapping):
             raise ValueError(
                 "it ranks by one prediction of one label, but there are several: put it under the "
@@ -188,13 +162,7 @@ class GroupedMetric(abc.ABC):
         return truth, scores, ids
 
     def sums(self, labels: np.ndarray, scores: np.ndarray, groups: np.ndarray) -> GroupSums:
-        """What the mean over some groups follows from, all of whose records these are.
-
-        Args:
-            labels: As `flat` gives them, n at least 1.
-            scores: As `flat` gives them, without nan.
-            groups: As of `Ranking.of`.
-        """
+        """Sums over complete groups; arguments as `flat` gives them, scores without nan."""
         # As floats, for unsigned numbers have no negatives.
         values, weights = self.by_group(labels.astype("f8"), scores.astype("f8"), groups)
         defined = ~np.isnan(values)
@@ -214,13 +182,7 @@ class GroupedMetric(abc.ABC):
     def by_group(
         self, labels: np.ndarray, scores: np.ndarray, groups: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The metric of each group, nan where it is not defined, and the groups' weights.
-
-        Args:
-            labels: As of `Ranking.of`, float64, as `_check_labels` lets through.
-            scores: As of `Ranking.of`, float64.
-            groups: As of `Ranking.of`.
-        """
+        """The metric of each group, nan where undefined, and their weights; as of `Ranking.of`."""
 
     def _check_labels(self, labels: np.ndarray) -> None:
         """Refuses labels that the metric is not meant for."""

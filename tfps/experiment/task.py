@@ -25,13 +25,9 @@ from tfps.layers.dynamic_embedding import KeyOptions
 class Table:
     """A matrix of parameters of which a step touches few rows.
 
-    Attributes:
-        rows: Number of rows; ids lie in `[0, rows)`. With `keys`, how many there are at most.
-        is_trained: Whether training changes it; False where its layer has `trainable=False`.
-        constraint: What every row is subjected to after every update, each by itself.
-        keys: Of a table without a vocabulary, which keys have a row; None for a row for each id.
-        rows_from: Files of rows that it begins with; None where the initializer makes all.
-        row_dtype: In which the ps hold its rows: "float32" or "bfloat16".
+    Ids lie in `[0, rows)`; with `keys`, of a table without a vocabulary, `rows` is how many there
+    are at most. The constraint applies to each updated row by itself. `row_dtype`, in which the ps
+    hold rows, is "float32" or "bfloat16".
     """
 
     name: str
@@ -246,11 +242,7 @@ class Task(abc.ABC):
         return (*found, group)
 
     def weights(self) -> dict[str, Feature]:
-        """What `weight()` names, by the labels' names; empty where there is none.
-
-        Raises:
-            UserError: If it is not one for each label.
-        """
+        """What `weight()` names, by the labels' names; empty where there is none."""
         names, weight = [target.name for target in self.targets()], self.weight()
         if weight is None:
             return {}
@@ -279,11 +271,7 @@ class Task(abc.ABC):
         return labels if group is None or group in labels else (*labels, group)
 
     def schema(self) -> Schema:
-        """What a record holds.
-
-        Raises:
-            UserError: If a label has a default.
-        """
+        """What a record holds."""
         labels = self.labels()
         for label in labels:
             if label.default is not None:
@@ -302,12 +290,7 @@ class Task(abc.ABC):
         return {target.name: values[target.name] for target in label}
 
     def truth(self, features: Mapping[str, Any], labels: Any) -> Any:
-        """What the model's outputs are held against: the labels, or the features if there are none.
-
-        Args:
-            features: Tensors `[batch, *shape]` by name.
-            labels: What `label_values` gave.
-        """
+        """What outputs are compared with: labels as of `label_values`, or else features."""
         if self.targets():
             return labels
         return dict(features) if len(features) > 1 else next(iter(features.values()))
@@ -322,11 +305,7 @@ class Task(abc.ABC):
         return self.loss() if is_own else None
 
     def outputs_by_label(self, outputs: Any) -> dict[str, Any]:
-        """The model's outputs by the labels' names.
-
-        Raises:
-            UserError: If the outputs do not tell which is which.
-        """
+        """The model's outputs by the labels' names; a UserError where they are ambiguous."""
         names = [label.name for label in self.targets()]
         if isinstance(outputs, Mapping):
             missing = [name for name in names if name not in outputs]

@@ -30,12 +30,6 @@ class BadRecords:
         limit: int,
         known: Sequence[Sequence[Any]] = (),
     ):
-        """Starts with those that are known.
-
-        Args:
-            features: Features and labels that every record must hold.
-            limit: How many bad records there may be (`data.max_bad_records`).
-        """
         self._data = data
         self._features = features
         self._limit = limit
@@ -61,11 +55,7 @@ class BadRecords:
         return sum(bad.records for _, bad in self._all())
 
     def bad_ranges(self, shard: int, first: int, end: int) -> tuple[tuple[int, int, int], ...]:
-        """What a `RecordSource` says of those among some records of a shard.
-
-        Args:
-            end: Number of the one after the last.
-        """
+        """The bad ranges of a `RecordSource` among some records of a shard, `end` exclusive."""
         if not self._limit:
             return ()
         return tuple(
@@ -75,12 +65,7 @@ class BadRecords:
         )
 
     def look(self, shard: int, source: RecordSource, first: int, end: int, doing: str) -> None:
-        """Looks for bad records among those of a shard that a worker could not read.
-
-        Args:
-            end: Number of the one after the last.
-            doing: What was being done, such as "training epoch 1".
-        """
+        """Finds bad records where a worker could not read; `doing` as "training epoch 1"."""
         try:
             whole = self._whole(shard)._replace(bad_ranges=source.bad_ranges)
             found = bad_records.find(whole, self._features, first, end)
@@ -156,12 +141,7 @@ class BadRecords:
 def explain_failure(
     error: BaseException, doing: str, source: RecordSource, features: Sequence[Feature]
 ) -> BaseException:
-    """The error for people of a closure that could not go on with a shard.
-
-    Args:
-        doing: What was being done, such as "training epoch 1".
-        features: Features and labels that every record must hold.
-    """
+    """The error of a closure that could not read a shard; `doing` as "training epoch 1"."""
     return failures.explain(
         error,
         doing,

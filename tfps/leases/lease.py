@@ -30,11 +30,7 @@ class LeaseLength:
     def __init__(
         self, target_seconds: float = TARGET_SECONDS, least_seconds: float = LEAST_SECONDS
     ):
-        """Starts with short leases, since nothing is measured yet.
-
-        Args:
-            least_seconds: How long it should take at least, however little of the epoch is left.
-        """
+        """`least_seconds` is how long a lease takes at least, however near the epoch's end."""
         self._target_seconds = target_seconds
         self._least_seconds = least_seconds
         self._step_seconds: float | None = None
@@ -66,14 +62,10 @@ class LeaseLength:
         return min(steps, max(share, self._within(self._least_seconds, 1)))
 
     def in_rounds(self, left: int, members: int, seconds: float = math.inf) -> int:
-        """Steps of the next lease, where workers make their steps together.
+        """Steps of the next lease where workers step together: an equal share of `left`.
 
-        All are as fast as the slowest, so that what each one should get is known: an equal share of
-        what is left, those who still train counted in. Then no round is left to some of them, which
-        takes as long as one of all, and whose mean is of fewer records.
-
-        Args:
-            left: Steps of the epoch that are not trained, be they in a lease or in none yet.
+        Otherwise a round would be left to some, takes as long as one of all, and averages fewer
+        records.
         """
         return min(self._before_pause(seconds), max(1, -(-left // members)))
 
@@ -143,13 +135,7 @@ class EpochOrder:
         )
 
     def chunks(self, shards: Iterable[tuple[int, Shard]], epoch: int) -> list[Chunk]:
-        """All records of an epoch, in the order of training.
-
-        A compressed shard can only be read from its beginning and is one chunk.
-
-        Args:
-            epoch: The epoch, from 0.
-        """
+        """All records of an epoch in training order; a compressed shard is one chunk."""
         size = CHUNK_BLOCKS * self.block_batches * self.batch_size
         found = []
         for number, shard in shards:
@@ -168,12 +154,8 @@ class EpochOrder:
 class Lease:
     """The unit of scheduling, packing, progress and recovery: one closure trains it.
 
-    Attributes:
-        epoch: Epoch it belongs to, from 0.
-        source: The shard's file, where its records begin, and the bad ones known among them; its
-            end is that of the lease's last block, which is read as a whole.
-        first: Its first record, counted in the shard; batches begin there.
-        records: Number of its records; only the last batch of a shard is not a whole one.
+    `source` reaches to the end of the last block, which is read as a whole. `first` counts in the
+    shard. Only the last batch of a shard is not a whole one.
     """
 
     epoch: int
@@ -195,11 +177,7 @@ class Lease:
         return self.first // self.batch_size
 
     def records_of(self, batches: int) -> int:
-        """Records of its first batches.
-
-        Args:
-            batches: How many; where more than the lease has, its records are all.
-        """
+        """Records of its first batches, at most all."""
         return min(batches * self.batch_size, self.records)
 
     @property

@@ -1,4 +1,4 @@
-"""How far each lease in flight has come, kept on a ps beside the parameters."""
+"""The progress of leases in flight, kept on a ps next to the parameters."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -16,13 +16,7 @@ REFUSED = -1  # number of an attempt at a lease that its lane does not hold
 
 @dataclasses.dataclass(frozen=True)
 class LaneProgress:
-    """Progress of the lease in one lane.
-
-    Attributes:
-        attempts: How often a worker began it; more than 1 when a worker was lost.
-        worker: Index of the worker that began it last; -1 when none has.
-        bad: Records of these batches that were left out because they are bad.
-    """
+    """Progress of a lane's lease: attempts, the last worker or -1, bad records left out."""
 
     attempts: int
     worker: int
@@ -37,11 +31,8 @@ NO_PROGRESS = LaneProgress(0, int(_NO_WORKER), 0, 0, 0.0)
 class Attempt(NamedTuple):
     """A worker's attempt at the lease in a lane.
 
-    Attributes:
-        number: Which of the attempts at all leases of the lane it is, scalar int64; `REFUSED` where
-            the lane holds another lease. The lease is held by the attempt with the lane's last
-            number.
-        steps: Batches trained before it, scalar int64.
+    `number` counts the lane's attempts, scalar int64; the last one holds the lease; `REFUSED` where
+    the lane has another lease. `steps` are batches trained before it, scalar int64.
     """
 
     number: tf.Tensor
@@ -86,12 +77,7 @@ class LeaseProgress:
         return place % self._lanes
 
     def clear(self, leases: Mapping[int, int]) -> None:
-        """Makes lanes ready for new leases; called by the chief.
-
-        Args:
-            leases: By lane the lease's number. A closure of any other number is refused from now
-                on, so a lane's leases have different ones wherever a closure may be late.
-        """
+        """Gives lanes new leases, by number; any other number is refused from now on."""
         self._clear(tf.constant(list(leases.items()), tf.int64))
 
     def begin(
@@ -102,11 +88,8 @@ class LeaseProgress:
     ) -> Attempt:
         """In a closure: begins an attempt, unless the lane holds another lease.
 
-        Args:
-            place: As `place` gives it, scalar int64.
-            worker: Index of the worker, scalar int64.
-            announce: Given the lane, the attempt's number and whether it has begun, scalar bool,
-                tells others of it on the ps, before anything else can happen to the lane.
+        `announce` gets lane, attempt number and whether it began (scalar bool), on the ps, before
+        anything else can happen to the lane.
         """
 
         def begun(message: tf.Tensor) -> tuple[tf.Tensor, list[tf.Operation]]:
@@ -137,14 +120,9 @@ class LeaseProgress:
         change: tf.Tensor,
         after: Sequence[tf.Tensor | tf.Operation] = (),
     ) -> None:
-        """In a closure: adds to a lane what an attempt has trained, once it is pushed.
+        """In a closure: adds `change`, `[0, steps, bad, loss_sum]` float64, after a push.
 
-        Args:
-            lane: The lane, scalar int64.
-            attempt: The attempt's number, scalar int64.
-            change: `[0, steps, bad, loss_sum]`, float64; left out where the attempt holds the lease
-                no more.
-            after: What must be over on the ps before.
+        Nothing is added where the attempt no longer holds the lease. Waits for `after` on the ps.
         """
         note = self.note(lane, attempt, change)
         with tf.device(self._device), tf.control_dependencies(after):
@@ -168,12 +146,7 @@ class LeaseProgress:
             return self._orphaned_batches.assign_add(batches, read_value=False)
 
     def result(self, lane: tf.Tensor, attempt: tf.Tensor) -> tf.Tensor:
-        """In a closure: what came of a lease, when an attempt at it ends.
-
-        Returns:
-            The lane's `[attempts, steps, bad, loss_sum]`, float64; steps are -1 where the attempt,
-            given by its number, holds the lease no more.
-        """
+        """In a closure: `[attempts, steps, bad, loss_sum]` float64; steps -1 for a lost lease."""
         asked = tf.stack([lane, attempt])
         with tf.device(self._device):
             lane, attempt = tf.unstack(asked)

@@ -23,12 +23,8 @@ _SETTINGS = {
 class QueueState:
     """What a checkpoint keeps of a queue.
 
-    Attributes:
-        epoch: The epoch being trained, from 0.
-        trained: Records trained since the run began, over all epochs.
-        order: The order that the cursor counts in; None where an epoch begins.
-        bad: Records that were not trained because they are bad, over all epochs.
-        bad_records: The bad records that are known, as `BadRecords.state` gives them.
+    `epoch` counts from 0. `trained` and `bad` count records over all epochs. `order` is what the
+    cursor counts in, None where an epoch begins.
     """
 
     epoch: int = 0
@@ -57,14 +53,10 @@ class QueueState:
 
 
 class LeaseQueue:
-    """Gives out every record of every epoch once; one epoch ends before the next begins.
+    """Assigns every record of every epoch once; one epoch ends before the next begins.
 
-    Leases are cut from the head of the epoch's order, as long as whoever takes one asks for: the
-    sequence of batches stays the same, and when no lease is being trained, a number says what is
-    done.
-
-    Attributes:
-        bad_records: The data's bad records; the queue asks which are known, and opens no file.
+    Leases are cut from the head of the epoch's order, as long as asked for: the sequence of batches
+    stays the same, and between leases one number says what is done. It opens no file.
     """
 
     def __init__(
@@ -129,7 +121,7 @@ class LeaseQueue:
 
     @property
     def skipped(self) -> int:
-        """Good records that were given out, but trained by no lease, done or being trained."""
+        """Good records that were assigned, but no lease trains or has trained."""
         doing = sum(lease.records for lease in self._doing)
         given_out = self._data.records_before(self._epoch) + self._cursor
         return given_out - doing - self._trained - self._bad
@@ -145,11 +137,10 @@ class LeaseQueue:
         return self._repeated
 
     def take(self, batches: int) -> Lease | None:
-        """The next lease, now doing; None when none is left to give out in this epoch.
+        """The next lease, now doing; None when none is left in this epoch.
 
-        Args:
-            batches: How many it should have. With as many as a block or more, it ends where a block
-                does; with fewer, it lies within a block. A compressed shard is one lease.
+        With `batches` of a block or more, it ends where a block does; with fewer, it lies within a
+        block. A compressed shard is one lease.
         """
         if not self._todo:
             return None
@@ -172,22 +163,13 @@ class LeaseQueue:
         return lease
 
     def block_of(self, lease: Lease, batches: int) -> tuple[int, int]:
-        """The block of records that holds a batch of a lease; a block is read as a whole.
-
-        Args:
-            batches: How many of the lease's batches lie before that batch.
-        """
+        """The block, read as a whole, that holds the lease's batch number `batches`."""
         size = self._block_records
         first = (lease.first + batches * lease.batch_size) // size * size
         return first, min(first + size, lease.source.end)
 
     def without_bad_records(self, lease: Lease) -> Lease:
-        """The lease that takes the place of one among whose records bad ones were found.
-
-        Returns:
-            The same lease, whose source passes over the bad records that are known by now; it is
-            doing from now on.
-        """
+        """The same lease, now doing, whose source skips the bad records known by now."""
         source = self._source(lease.shard, lease.first, lease.records)
         again = dataclasses.replace(lease, source=source)
         self._doing.remove(lease)
@@ -195,11 +177,7 @@ class LeaseQueue:
         return again
 
     def finish(self, lease: Lease, trained: int, bad: int = 0) -> None:
-        """Marks a lease done.
-
-        Args:
-            bad: Records of it that were not trained because they are bad.
-        """
+        """Marks a lease done; `bad` of its records were not trained."""
         self._doing.remove(lease)
         self._trained += trained
         self._bad += bad
@@ -257,7 +235,7 @@ class LeaseQueue:
     def _cut(self, chunk: Chunk, batches: int) -> int:
         """Records of a lease from the head of a chunk.
 
-        What can be given out is cut into equal pieces, so that no small rest is left. With batches
+        What can be assigned is cut into equal pieces, so that no small rest is left. With batches
         of 10 records and blocks of 4 batches, of a chunk that begins with record 0 and has 230:
 
         - asked for 10 batches: its 23 batches are three pieces, 8 batches each at most. That is a

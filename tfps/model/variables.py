@@ -154,7 +154,7 @@ class ModelVariables:
             else:
                 value = tf.constant(self._constants[variable.path])
             values.append((variable, value))
-        # Asked anew: a compiled loss makes some when it is first computed.
+        # Asked again: a compiled loss makes some when it is first computed.
         metrics = self._model.metrics_variables
         return values + [(v, tf.zeros(v.shape, v.dtype)) for v in metrics]
 

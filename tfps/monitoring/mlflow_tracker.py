@@ -17,7 +17,7 @@ _LONGEST = 6000  # characters of a value
 class MlflowTracker:
     """Keeps a run in MLflow.
 
-    What was set for a run cannot be changed there: what is set anew when a job goes on is kept as
+    What was set for a run cannot be changed there: what is set again when a job goes on is kept as
     tags that begin with `now.`.
     """
 

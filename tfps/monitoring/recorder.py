@@ -19,7 +19,7 @@ from tfps.storage.files import GrowingFile, writer_of
 
 DIRECTORY = "history"
 _SUFFIX = ".jsonl"
-FLUSH_SECONDS = 30.0  # on gs:// each flush uploads files anew
+FLUSH_SECONDS = 30.0  # on gs:// each flush uploads files again
 _URGENT_SECONDS = 1.0  # in which what comes together is written together
 _END_SECONDS = 30.0
 _log = logging.getLogger(__name__)

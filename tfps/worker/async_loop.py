@@ -35,11 +35,6 @@ class ExchangeLoop:
     """
 
     def __init__(self, step: Step, progress: LeaseProgress, batches: int, unroll: int):
-        """Makes the loop of all leases.
-
-        Args:
-            unroll: Steps, at least, in one iteration of the loop.
-        """
         self._step = step
         self._progress = progress
         self._batches = batches

@@ -45,12 +45,7 @@ class BarrierLoop:
         pipeline_depth: int = 0,
         unroll: int = UNROLL,
     ):
-        """Makes the loop of all leases.
-
-        Args:
-            may_repeat: Whether a batch is held until its contribution is taken.
-            pipeline_depth: Batches for which parameters are pulled ahead; 0 where one may repeat.
-        """
+        """`may_repeat` holds a batch until it is taken; then `pipeline_depth` is 0."""
         self._step = step
         self._barrier = barrier
         self._may_repeat = may_repeat
@@ -86,7 +81,7 @@ class BarrierLoop:
         token: tf.Tensor,
         batches: LeaseBatches,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Trains from a batch on to the end, or until it is told to do otherwise."""
+        """Trains from a batch to the end, or until its token says otherwise."""
         # As many more are read than the lease has.
         read = batches.reader(step, 1 + self._pipeline_depth)
 

@@ -22,14 +22,11 @@ State = tuple[Any, ...]
 
 
 class LeaseResult(NamedTuple):
-    """What a closure returns that has trained a lease.
+    """Result of training a lease.
 
-    Attributes:
-        steps: The batches of the lease that are trained, over all attempts; -1 where another
-            attempt holds the lease by now, or none.
-        bad: The records of these batches that were left out because they are bad.
-        bad_step: The first batch of the shard, from 0, whose loss was not finite, or -1.
-        began: When the closure began, in seconds since 1970 on the worker's clock.
+    `steps` counts batches trained over all attempts, -1 where the lease is lost. `bad` counts
+    records left out. `bad_step` is the shard's first batch, from 0, with a loss that is not finite,
+    or -1. `began` is in seconds since 1970 on the worker's clock.
     """
 
     attempts: int
@@ -46,13 +43,7 @@ class LeaseResult(NamedTuple):
     def pack(
         progress: tf.Tensor, outcome: Outcome, worker: tf.Tensor, began: tf.Tensor
     ) -> tf.Tensor:
-        """In a closure: the result as one tensor, `[11]` float64; each that is fetched is a call.
-
-        Args:
-            progress: [attempts, steps, bad, loss_sum] float64.
-            worker: As the attribute, scalar int64.
-            began: As the attribute, scalar float64.
-        """
+        """In a closure: the result as one tensor, `[11]` float64, since each fetch is a call."""
         with tf.control_dependencies([progress]):
             seconds = tf.timestamp() - began
         numbers = [tf.cast(number, tf.float64) for number in (outcome.bad_step, worker)]
@@ -101,13 +92,10 @@ class Closures:
         kept: Sequence[Feature] = (),
         has_labels: bool = True,
     ):
-        """Makes the closures of an experiment, which are traced when they are called first.
+        """Makes closures that are traced on first call.
 
-        Args:
-            kept: What an evaluation gives back of each record beside what is measured; features of
-                the task, of fixed shapes.
-            has_labels: Whether records have the task's labels. Without, there is nothing to train,
-                an evaluation gives back what is kept alone, and its loss says nothing.
+        `kept` are features of fixed shapes that an evaluation returns. Without labels nothing
+        trains, and an evaluation's loss means nothing.
         """
         batching, task = EpochOrder.batching(experiment), experiment.task
         self._labels = () if has_labels else task.labels()  # those that are made up

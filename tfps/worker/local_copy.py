@@ -28,11 +28,6 @@ class LocalRows:
     """
 
     def __init__(self, rows: tf.Tensor):
-        """Takes up rows.
-
-        Args:
-            rows: `[n, size]` float32.
-        """
         self._handle = tf.raw_ops.VarHandleOp(
             dtype=rows.dtype, shape=rows.shape, shared_name=_OF_NOBODY_ELSE
         )
@@ -40,20 +35,11 @@ class LocalRows:
         self._dtype = rows.dtype
 
     def read(self, numbers: tf.Tensor) -> tf.Tensor:
-        """Some rows as they are now, `[u, size]`.
-
-        Args:
-            numbers: Which, `[u]`.
-        """
+        """Rows `[u, size]` as they are now, by number `[u]`."""
         return tf.raw_ops.ResourceGather(resource=self._handle, indices=numbers, dtype=self._dtype)
 
     def write(self, numbers: tf.Tensor, rows: tf.Tensor) -> None:
-        """Changes some rows.
-
-        Args:
-            numbers: Which, `[u]`, each once.
-            rows: What they are from now, `[u, size]`.
-        """
+        """Replaces rows by number, `[u]`, each once, with `[u, size]`."""
         tf.raw_ops.ResourceScatterUpdate(resource=self._handle, indices=numbers, updates=rows)
 
     def all(self) -> tf.Tensor:
@@ -62,34 +48,21 @@ class LocalRows:
 
 
 class _Values(NamedTuple):
-    """Parameters and slots.
-
-    Attributes:
-        dense: The dense parameters and each of their slots, `[total]`.
-    """
+    """Parameters and slots; dense ones are `[total]`."""
 
     dense: list[tf.Tensor]
     state: list[tf.Tensor]
 
 
 class BatchRows(NamedTuple):
-    """The distinct rows of a group that one of several batches asks for.
-
-    Attributes:
-        numbers: Their places among the rows that all of the batches ask for, `[u]` int32.
-        inverse: For every id that the batch asks for, the index of its row, `[n]` int32.
-    """
+    """A batch's rows among those of several: `[u]` int32, and the row of each id, `[n]` int32."""
 
     numbers: tf.Tensor
     inverse: tf.Tensor
 
 
 class CopiedRows(NamedTuple):
-    """The distinct rows of a group that several batches ask for.
-
-    Attributes:
-        found: All of them; without values until they are pulled.
-    """
+    """The distinct rows of a group in several batches; `found` has no values until pulled."""
 
     found: PulledRows
     batches: list[BatchRows]
@@ -124,11 +97,6 @@ class LocalCopy:
         batches: Sequence[list[Lookup]],
         rows: Sequence[CopiedRows] | None = None,
     ):
-        """Pulls.
-
-        Args:
-            rows: What `find_rows` returned for them; None if it was not asked before.
-        """
         self._store = store
         self._workers = workers
         self._batches = batches
@@ -174,10 +142,7 @@ class LocalCopy:
         return Pulled(dense, now.state, groups, self._batches[batch], self._versions, scale)
 
     def update(self, batch: int, gradients: Gradients) -> None:
-        """Makes a step with the gradients of the batch that was pulled last.
-
-        Where the loss is scaled, one whose gradients are not all finite changes the state alone.
-        """
+        """Makes a step with gradients; scaled ones that are not finite change only the state."""
         with tf.name_scope(scopes.COMPUTE):
             self._update(batch, gradients)
 

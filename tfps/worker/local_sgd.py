@@ -50,11 +50,6 @@ class LocalSgdLoop:
         steps: int,
         is_timed: bool = False,
     ):
-        """Makes the loop of all leases.
-
-        Args:
-            is_timed: Whether it is measured what exchanges take, which takes messages itself.
-        """
         self._step = step
         self._store = store
         self._progress = progress
@@ -126,11 +121,7 @@ class LocalSgdLoop:
     def _train_next(
         self, copy: LocalCopy, held: _Held, index: int, batches: LeaseBatches, number: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Makes the step of a batch, given by its place and its number in the shard.
-
-        Returns:
-            Its loss, scalar float64, and the number of its records.
-        """
+        """Makes a batch's step by place and number; its loss, scalar float64, and records."""
         batch = Batch(*held.records[index], copy.pulled(index))
         loss, gradients = self._step.gradients(batch, batches.draw(number))
         copy.update(index, gradients)
@@ -142,10 +133,7 @@ def _records(read: ReadBatch) -> tuple[Features, Labels]:
 
 
 class _Watch:
-    """Takes the time in a graph at four moments: before and after a pull, before and after a push.
-
-    It looks only where it is told that exchanges are timed.
-    """
+    """Takes the time in a graph before and after a pull and a push, if exchanges are timed."""
 
     def __init__(self, is_on: bool):
         self._is_on = is_on

@@ -1,4 +1,4 @@
-"""What a worker's loop over the batches of a lease is."""
+"""A worker's loop over the batches of a lease."""
 
 import functools
 import logging
@@ -28,14 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class ReadBatch(NamedTuple):
-    """Records of a shard, before parameters are pulled for them.
-
-    Attributes:
-        features: By name, `[batch, *shape]`.
-        labels: By name, `[batch, *shape]`.
-        number: The batch's number in the shard, scalar int64; None where it is the one that is due.
-        bad: How many bad records were left out of it, scalar int64; None where there are none.
-    """
+    """Records before their pull; `number` is None for the one due, `bad` where none are."""
 
     features: Features
     labels: Labels
@@ -85,12 +78,7 @@ class BatchPrefetcher:
         return held[0], newest, tensors_of(held[1:])
 
     def follow(self, tensors: Sequence[tf.Tensor], number: tf.Tensor, batches: int) -> tf.Tensor:
-        """Whether the next batches are those that are due, and can be trained; scalar bool.
-
-        Args:
-            tensors: The batches held, at least so many as are asked about.
-            batches: How many; where more than one, none of them may be without records.
-        """
+        """Whether the next batches are due and can be trained, scalar bool; several: none empty."""
         next_ones = restored(self._template, tensors)[:batches]
         numbers = tf.stack([each.number for each in next_ones])
         follow = tf.reduce_all(tf.equal(numbers, number + tf.range(batches, dtype=tf.int64)))
@@ -119,11 +107,7 @@ def restored(template: Sequence[Any], tensors: Sequence[tf.Tensor]) -> list[Any]
 
 
 class ExchangeTimes(NamedTuple):
-    """What a worker's exchanges with the ps took, between several steps that it makes by itself.
-
-    Attributes:
-        exchanges: How many there were; 0 where they are not timed.
-    """
+    """Seconds of a worker's exchanges with the ps; `exchanges` is 0 where they are not timed."""
 
     exchanges: int
     exchange_seconds: float
@@ -131,13 +115,11 @@ class ExchangeTimes(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of an attempt at a lease.
+    """Result of an attempt at a lease.
 
-    Attributes:
-        attempt: The attempt's number, scalar int64.
-        bad_step: Number in the shard of the first batch whose loss was not finite, or -1, scalar
-            int64. Who reads the lease's progress after it finds all that the attempt has trained.
-        times: The numbers of `ExchangeTimes`, `[3]` float64.
+    `bad_step` is the shard's first batch with a loss that is not finite, or -1; reading the
+    progress after it finds all that the attempt trained. `times` are `ExchangeTimes`, `[3]`
+    float64.
     """
 
     attempt: tf.Tensor
@@ -149,11 +131,7 @@ class Loop(Protocol):
     """Trains leases in one mode; traced into the closure that trains a lease."""
 
     def train(self, batches: "LeaseBatches", worker: tf.Tensor) -> Outcome:
-        """In a closure: begins an attempt at a lease and trains what is left of it.
-
-        Args:
-            worker: Index of the worker, scalar int64.
-        """
+        """In a closure: begins an attempt at a lease and trains what is left of it."""
 
 
 def iterate(
@@ -162,12 +140,10 @@ def iterate(
     train: Callable[..., tuple[Any, ...]],
     state: tuple[Any, ...],
 ) -> tuple[Any, ...]:
-    """Runs a loop with several steps in an iteration, then one with a single step for the rest.
+    """Runs a loop of several steps per iteration, then one of single steps for the rest.
 
-    Args:
-        goes_on: Given a number of steps and the state, says whether so many more are made, scalar
-            bool.
-        train: Given the same, makes these steps; the state behind them.
+    `goes_on` says for a number of steps and the state whether to make them, scalar bool; `train`
+    makes them.
     """
     for steps in dict.fromkeys([unroll, 1]):
         condition, body = (functools.partial(each, steps) for each in (goes_on, train))
@@ -176,48 +152,26 @@ def iterate(
 
 
 def note_failure(bad_step: tf.Tensor, number: tf.Tensor, loss: tf.Tensor) -> tf.Tensor:
-    """The first batch whose loss was not finite, after one more batch.
-
-    Args:
-        bad_step: The first one before, or -1, scalar int64.
-        number: Number of the batch in its shard, scalar int64.
-        loss: The batch's loss, a scalar.
-    """
+    """The shard's first batch whose loss was not finite, or -1, after one more batch."""
     return tf.where((bad_step < 0) & ~tf.math.is_finite(loss), number, bad_step)
 
 
 def trained_batch(loss: tf.Tensor, records: tf.Tensor, bad: tf.Tensor | float = 0.0) -> tf.Tensor:
-    """What one trained batch adds to its lease's progress, `[0, steps, bad, loss_sum]` float64.
-
-    Args:
-        loss: The batch's loss, scalar float64.
-        records: Number of its records, scalar int32.
-        bad: Number of bad records that were left out of it, scalar float64.
-    """
+    """A batch's change of its lease's progress, `[0, steps, bad, loss_sum]` float64."""
     return tf.stack([0.0, 1.0, bad, loss * tf.cast(records, tf.float64)])
 
 
 class LeaseBatches:
-    """In a closure: the batches of its lease, by their numbers in the shard.
+    """In a closure: its lease's batches, numbered in the shard, `end` exclusive; int64.
 
-    Attributes:
-        place: What `LeaseProgress.place` named: the lease, and the lane that it is in; scalar
-            int64.
-        first: Number of its first batch, scalar int64.
-        end: Number of the batch behind its last, scalar int64.
-        may_be_bad: Whether there may be bad records: then its batches end before the first one that
-            cannot be read, and one of them may be without records.
+    `place` is that of `LeaseProgress.place`. With `may_be_bad`, batches end before the first that
+    cannot be read, and one may be empty.
     """
 
     def __init__(
         self, source: SourceTensors, numbers: tf.Tensor, batching: Batching, may_be_bad: bool
     ):
-        """Reads nothing yet.
-
-        Args:
-            numbers: [first, count, seed, place] int64: the lease's first record, counted in the
-                shard, the number of its records, its seed, and its place.
-        """
+        """`numbers` are [first, count, seed, place] int64, in records of the shard."""
         first, count, self._seed, self.place = tf.unstack(numbers)
         self._source = source
         self._batching = batching
@@ -232,13 +186,7 @@ class LeaseBatches:
         return tf.where(is_refused, self.end, self.first + attempt.steps)
 
     def reader(self, begin: tf.Tensor, behind: int = 0) -> Callable[[], ReadBatch]:
-        """What reads one batch after the other, in the graph.
-
-        Args:
-            begin: Number of the first batch that is read, scalar int64.
-            behind: Batches without records that may be read behind the lease, to be pulled ahead or
-                held; where records may be bad, there are as many as are asked for.
-        """
+        """Reads batch after batch from number `begin`, and up to `behind` empty ones at the end."""
         order = self._batching, self._seed, (begin, self.end)
         if not self.may_be_bad:
             good = iter(read_batches(self._source, *order, behind))
@@ -265,11 +213,6 @@ class SyncEvery:
     """
 
     def __init__(self, steps: int, chosen: Callable[[int], None] = lambda steps: None):
-        """Takes what is known.
-
-        Args:
-            steps: How many; 0 if they are to be chosen.
-        """
         self.steps = steps or _TRIED_STEPS
         self.is_chosen = steps > 0
         self._chosen = chosen
@@ -282,11 +225,7 @@ class SyncEvery:
         return max(self.steps, _TRIED_STEPS) if self._measured else self.steps
 
     def measured(self, worker: int, times: ExchangeTimes) -> bool:
-        """Takes note of what a lease took; returns whether that was enough to choose.
-
-        Args:
-            worker: Who has trained it. Its first lease counts for nothing: all is slow there.
-        """
+        """Takes a lease's times, unless a worker's slow first; whether that is enough to choose."""
         if self.is_chosen or not times.exchanges:
             return False
         if worker not in self._warm:

@@ -16,12 +16,7 @@ from tfps.store.parameter_store import ParameterStore
 
 
 class Batch(NamedTuple):
-    """Records with the parameters that they need.
-
-    Attributes:
-        features: By name, `[batch, *shape]`.
-        labels: By name, `[batch, *shape]`.
-    """
+    """Records, `[batch, *shape]` by name, with the parameters that they need."""
 
     features: Features
     labels: Labels
@@ -38,13 +33,7 @@ class Batch(NamedTuple):
 
 
 class FoundBatch(NamedTuple):
-    """Records with what they ask of the parameters, before it is pulled.
-
-    Attributes:
-        features: By name, `[batch, *shape]`.
-        labels: By name, `[batch, *shape]`.
-        rows: Where the rows are that they ask for, by group; without their values.
-    """
+    """Records, `[batch, *shape]` by name, with their rows' places by group, before the pull."""
 
     features: Features
     labels: Labels
@@ -67,13 +56,7 @@ class Step:
         jit_compile: bool = False,
         devices: Sequence[str] = ("",),
     ):
-        """Prepares the steps of a task.
-
-        Args:
-            jit_compile: Whether XLA compiles what happens between pull and push.
-            devices: The worker's devices over which a training batch is split, say its GPUs; an
-                empty name leaves the choice to TensorFlow.
-        """
+        """XLA may compile between pull and push; `devices` share a batch, "" for TensorFlow's."""
         self._task = task
         self._model = model
         self.store = store
@@ -86,23 +69,13 @@ class Step:
         )
 
     def pull(self, features: Features, labels: Labels, after: Sequence[tf.Tensor] = ()) -> Batch:
-        """Fetches what a batch needs to be trained.
-
-        Args:
-            features: By name, `[batch, *shape]`.
-            labels: By name, `[batch, *shape]`.
-        """
+        """Pulls what a batch needs to be trained."""
         with tf.name_scope(scopes.PULL):
             pulled = self.store.pull(self.lookups(features, labels), after)
         return Batch(features, labels, pulled)
 
     def find(self, features: Features, labels: Labels) -> FoundBatch:
-        """Finds out what a batch needs to be trained, which takes no parameters.
-
-        Args:
-            features: By name, `[batch, *shape]`.
-            labels: By name, `[batch, *shape]`.
-        """
+        """Finds out what a batch needs to be trained, without parameters."""
         with tf.name_scope(scopes.PULL):
             lookups = self.lookups(features, labels)
             return FoundBatch(features, labels, lookups, self.store.finder.find(lookups))
@@ -114,12 +87,7 @@ class Step:
             return Batch(features, labels, self.store.pull(lookups, after, rows))
 
     def lookups(self, features: Features, labels: Labels) -> list[Lookup]:
-        """What a batch asks of the tables to be trained, on all devices.
-
-        Args:
-            features: By name, `[batch, *shape]`.
-            labels: By name, `[batch, *shape]`.
-        """
+        """A batch's lookups in the tables, on all devices."""
         return [
             lookup
             for piece, _ in self._pieces(features, labels)
@@ -132,25 +100,14 @@ class Step:
         seed: tf.Tensor,
         note_of: Callable[[tf.Tensor], Note] | None = None,
     ) -> tf.Tensor:
-        """Computes a batch's gradients, on all devices, and pushes them once.
-
-        Args:
-            seed: `[2]` int64, from which random layers draw.
-
-        Returns:
-            The loss (scalar float32, the model's own losses included).
-        """
+        """Computes gradients on all devices, pushes once; loss with the model's, scalar float32."""
         loss, gradients = self.gradients(batch, seed)
         with tf.name_scope(scopes.PUSH):
             self.store.push(*gradients, note=note_of(loss) if note_of else None)
         return loss
 
     def gradients(self, batch: Batch, seed: tf.Tensor) -> tuple[tf.Tensor, Gradients]:
-        """Computes a batch's gradients, on all devices.
-
-        Args:
-            seed: `[2]` int64, from which random layers draw.
-        """
+        """A batch's gradients, on all devices; random layers draw from `seed`, `[2]` int64."""
         with tf.name_scope(scopes.COMPUTE):
             return self._gradients(batch, seed)
 
@@ -175,12 +132,7 @@ class Step:
     def predict(
         self, features: Features, labels: Labels
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-        """Evaluates one batch without changing anything.
-
-        Returns:
-            The loss (scalar float32, the model's own losses included), the task's predictions by
-            name, and what the model's own metrics have seen.
-        """
+        """Evaluates a batch: loss (scalar float32), predictions by name, layers' metric states."""
         lookups = self._model.lookups(features, training=False)
         pulled = self.store.pull(lookups, is_training=False)
         rows = self.store.rows_by_lookup(pulled)

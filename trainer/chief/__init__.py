@@ -1,1 +1,1 @@
-"""What the chief does: it trains, evaluates, saves, and mends what is lost."""
+"""What the chief does: it trains, evaluates, saves, and recovers what is lost."""

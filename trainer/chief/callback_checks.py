@@ -31,13 +31,7 @@ _INSTEAD = {
 def make_callbacks(
     experiment: Experiment, metrics: Sequence[str], has_schedule: bool
 ) -> list[keras.callbacks.Callback]:
-    """An experiment's callbacks, fresh ones, each of which the chief can call.
-
-    Where Keras would ask the model's metrics whether a higher value is better, a callback is told.
-
-    Args:
-        metrics: Names of what is evaluated; none where nothing is.
-    """
+    """Fresh callbacks of an experiment that the chief can call, each with its metric's mode."""
     if experiment.callbacks is None:
         return []
     try:
@@ -112,11 +106,7 @@ def _are_all_logs_known(before: Sequence[keras.callbacks.Callback]) -> bool:
 
 
 def _set_mode(callback: Any, metrics: Sequence[str], is_complete: bool) -> None:
-    """Lets a callback that monitors a value know whether a higher one is better.
-
-    Args:
-        is_complete: Whether the logs have nothing that tfps does not know of.
-    """
+    """Sets whether higher is better for a monitor; `is_complete` if tfps knows all logs."""
     monitored, logs = callback.monitor, ["loss", *(f"val_{name}" for name in metrics)]
     where = f"{describe(callback)}(monitor={monitored!r})"
     if monitored not in logs and is_complete:

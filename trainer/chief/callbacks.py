@@ -1,4 +1,4 @@
-"""The Keras callbacks of a run, and what the chief tells them."""
+"""The Keras callbacks of a run, and when the chief calls them."""
 
 import logging
 import math
@@ -65,12 +65,7 @@ class CallbackOptimizer:
 
 
 class CallbackModel:
-    """What stands for the model, whose parameters no single process holds.
-
-    Attributes:
-        stop_training: Whether a callback asks for the end of the training.
-        history: What `keras.callbacks.History` leaves here, None before.
-    """
+    """Stands in for the model, whose parameters no single process holds."""
 
     optimizer: CallbackOptimizer
     stop_training: bool
@@ -93,13 +88,10 @@ def _refuse(what: str) -> NoReturn:
 
 
 class Callbacks:
-    """Tells callbacks what `fit` tells them, of each epoch of the job.
+    """Calls callbacks as `fit` does, for each epoch of the job.
 
-    What callbacks know and have set follows from what they are told. So those of a run that goes on
-    from a checkpoint are made new, and hear of the epochs before it as it tells of them.
-
-    Attributes:
-        reason_to_stop: Which of them wants the training to end, and when it did so; None for none.
+    A callback's state follows from its calls. So a run that resumes from a checkpoint makes new
+    ones and replays the epochs before it.
     """
 
     def __init__(
@@ -108,15 +100,9 @@ class Callbacks:
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule,
         params: Mapping[str, int | None],
     ):
-        """Tells them nothing yet.
-
-        Args:
-            callbacks: The callbacks, none of which has heard anything; none for a run without.
-            params: What they find as `self.params`.
-        """
         self.reason_to_stop: str | None = None
         self._callbacks = callbacks
-        self._epoch = -1  # the last of which they have heard
+        self._epoch = -1  # the last that they were called for
         self._logs: dict[str, float] = {}  # of that one's end
         self._model = CallbackModel(CallbackOptimizer(learning_rate))
         self._call("set_params", dict(params))
@@ -157,12 +143,7 @@ class Callbacks:
     def begin(
         self, trained: Sequence[tuple[TrainedEpoch, Mapping[str, float] | None]], epochs: int
     ) -> None:
-        """Tells them that the training begins, and of the epochs that are trained already.
-
-        Args:
-            trained: The epochs of which the losses are known, each with its evaluation's metrics,
-                None where it has none.
-        """
+        """Starts and replays trained epochs, each with its evaluation's metrics or None."""
         if self._callbacks and epochs:
             _log.info("callbacks hear of %d epochs that are trained already", len(trained))
         if self._callbacks and epochs > len(trained):
@@ -178,11 +159,7 @@ class Callbacks:
             self.end_epoch(epoch, metrics)
 
     def begin_epoch(self, number: int) -> None:
-        """Tells them that an epoch begins, unless they know.
-
-        Args:
-            number: The epoch, from 0.
-        """
+        """Starts epoch `number`, from 0, unless it was started."""
         if number > self._epoch:
             self._epoch = number
             self._call("on_epoch_begin", number, {})

@@ -57,10 +57,7 @@ class PartsOf:
 
 
 class PredictionParts:
-    """A directory with a file of predictions for each shard of a dataset, in its order.
-
-    A part has its name once it is whole: whoever begins again goes on with those that are missing.
-    """
+    """A directory with predictions per shard, named once whole, so a rerun adds the rest."""
 
     def __init__(self, directory: str, of: PartsOf, data: Manifest, labels: Sequence[str]):
         self._directory = directory
@@ -82,13 +79,7 @@ class PredictionParts:
         return f"part-{shard:05d}-of-{len(self._data.shards):05d}.{self._of.form}"
 
     def write(self, shard: int, result: EvaluatedPiece, is_last: bool) -> None:
-        """Adds some records to the part of their shard.
-
-        Args:
-            shard: Position of the shard; another one only when the part before is whole.
-            result: What was predicted of the records behind those that were added before.
-            is_last: Whether the shard ends with them, and the part with it.
-        """
+        """Appends records to their shard's part, which `is_last` ends before another begins."""
         if self._file is None:
             path = posixpath.join(self._directory, self.name(shard))
             self._file = PredictionsFile(path, overwrite=True)
@@ -158,10 +149,7 @@ def _json(content: dict[str, Any]) -> bytes:
 def predicted_bytes(
     inputs: RunInputs, parts: PredictionParts, kept: Sequence[Feature], form: str
 ) -> int:
-    """About how many bytes the parts that are missing will take.
-
-    The first records are written to a file, with predictions that are drawn.
-    """
+    """About how many bytes the missing parts will take, from a file of drawn predictions."""
     data, task = inputs.data.of_epoch(0), inputs.experiment.task
     values = {name: value.numpy() for name, value in first_values(task, data).items()}
     records = len(next(iter(values.values())))
@@ -184,13 +172,7 @@ def predicted_bytes(
 
 @dataclasses.dataclass(frozen=True)
 class PassPlan:
-    """What a pass does.
-
-    Attributes:
-        form: In which form predictions are written; empty for metrics in their place.
-        batch_size: Records per call of the model; None for that of the training, which a loss may
-            depend on.
-    """
+    """What a pass does: metrics for "" as `form`; `batch_size` None for the training's."""
 
     checkpoint: Checkpoint
     form: str = ""
@@ -285,11 +267,7 @@ class DataPass:
         self._parts = plan.parts(engine.inputs)
 
     def run(self, display: ProgressDisplay) -> None:
-        """Predicts what is missing, and reports.
-
-        Args:
-            display: Of what there is none but lines of the log.
-        """
+        """Predicts what is missing, and reports."""
         try:
             if self._parts:
                 self._predict(self._parts)

@@ -29,11 +29,7 @@ class DeployPlan(NamedTuple):
             raise UserError(f"--deploy_to with --train.export={NO_EXPORT}: leave one of them out")
 
     def carry_out(self, job_dir: str) -> int:
-        """Deploys the version that a job has exported.
-
-        Returns:
-            The exit code: 0 also for a model that does not meet `train.export_if`, which is said.
-        """
+        """Deploys the exported version; exit code 0 also where `train.export_if` refuses it."""
         done = report.load(job_dir)
         if done and done.export_refused:
             _log.warning("not deployed: the model in %s is no version", done.export_refused)

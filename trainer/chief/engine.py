@@ -11,9 +11,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfps.allreduce.coordinator import ReplicaCoordinator
+from tfps.allreduce.coordinator import Replica, ReplicaCoordinator
 from tfps.allreduce.group import ReplicaExecutor
-from tfps.allreduce.replica import Replica
 from tfps.allreduce.step import ReplicaClosures, ReplicaStep
 from tfps.barrier.barrier import Barrier, BarrierMembers, BoundedStalenessBarrier
 from tfps.barrier.rounds import SyncBarrier
@@ -48,11 +47,7 @@ _ROWS = 4096  # of a table, at most
 
 @dataclasses.dataclass(frozen=True)
 class Engine:
-    """A model with its parameters, ready to be trained and evaluated.
-
-    Attributes:
-        members: Whom workers wait for; None where nobody waits.
-    """
+    """A model with its parameters, ready to train and evaluate; `members` None if none wait."""
 
     inputs: RunInputs
     store: ParameterStore
@@ -130,7 +125,7 @@ class Engine:
             self.coordinator.trace()
 
     def stop(self) -> None:
-        """Ends what goes on beside the closures."""
+        """Ends what runs next to the closures."""
         if self.members:
             self.members.stop()
 
@@ -236,10 +231,7 @@ def replica_fingerprint(inputs: RunInputs, store: ParameterStore) -> dict[str, A
 
 
 def measure_parameters(engine: Engine, ps_calls: PsCalls, epoch: int) -> ParametersMeasured:
-    """Reads dense parameters and some rows of each table, and has a worker compute gradients.
-
-    The gradients are those of the first batch of the data, of which nothing is pushed.
-    """
+    """Measures parameters, some rows per table, and the first batch's gradients; no push."""
     model, store = engine.inputs.model, engine.store
     paths = [variable.path for variable in model.dense]
 

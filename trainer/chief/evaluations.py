@@ -19,13 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class JobEvaluations:
-    """All evaluations of a job, those of its earlier runs included.
-
-    In a job with an evaluator the chief leaves evaluating to it, and reads what it has written.
-
-    Attributes:
-        reason_to_stop: Why the training should end before its last epoch, None to go on.
-    """
+    """All evaluations of a job and its earlier runs; an evaluator's are read from its files."""
 
     def __init__(
         self,
@@ -48,11 +42,7 @@ class JobEvaluations:
         self._dataset = inputs.eval_data.identity if inputs.eval_data else None
 
     def take_up(self, resumed: Checkpoint | None) -> None:
-        """Reads the evaluations that the job has, and deletes those that are not of this training.
-
-        Args:
-            resumed: The checkpoint that the run goes on from, None if it begins again.
-        """
+        """Reads the evaluations, deletes those of another training; `resumed` None if it is new."""
         if self._dataset:
             self._delete_stale(resumed)
             self._take()
@@ -98,10 +88,7 @@ class JobEvaluations:
             self._evaluate(checkpoint)
 
     def finish(self, checkpoint: Checkpoint) -> None:
-        """Waits until the evaluator, if there is one, has evaluated the last checkpoint.
-
-        If it does not in time, the workers do it.
-        """
+        """Waits for the evaluator's last evaluation; workers do it if it takes too long."""
         if not self._evaluator:
             return
         _log.info("waiting for %s to evaluate %s", self._evaluator, checkpoint.path)

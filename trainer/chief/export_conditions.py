@@ -45,10 +45,7 @@ class Condition(NamedTuple):
         return f"{self.metric}{self.comparison}{limit}"
 
     def holds(self, measured: Mapping[str, float], newest: Mapping[str, float]) -> bool:
-        """Whether a model is good enough; a metric that is no number is not.
-
-        Where nothing is known of the newest version, a comparison with it holds.
-        """
+        """Whether a model is good enough; NaN is not, a comparison without a newest version is."""
         limit = self.limit
         if self.is_relative:
             limit += newest.get(self.metric, math.nan)

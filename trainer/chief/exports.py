@@ -51,13 +51,7 @@ _log = logging.getLogger(__name__)
 def predict_sample(
     task: Task, parameters: Parameters, data: Manifest | None, is_measured: bool = False
 ) -> Sample:
-    """What the parameters predict of some records, for `export`.
-
-    Args:
-        data: The dataset whose first records these are, of which some may be bad; None for records
-            that are drawn.
-        is_measured: Whether metrics are to be measured with it, for which it is larger.
-    """
+    """Predictions of some records, for `export`: the first of `data`, or drawn ones."""
     records = _MEASURED_RECORDS if is_measured else _RECORDS
     features, labels = _read_records(task, data, records) if data else _drawn_records(task)
     try:
@@ -158,13 +152,7 @@ def _drawn_values(
 
 @dataclasses.dataclass(frozen=True)
 class DtypeCost:
-    """A dtype beside float32.
-
-    Attributes:
-        sizes: Bytes of the exported model's files, at least, and with float32.
-        records: Of which both were measured; 0 where no data is known.
-        metrics: By name the exported model's, and with float32.
-    """
+    """A dtype next to float32: file bytes and metrics of both; `records` 0 without data."""
 
     dtype: str
     sizes: tuple[int, int]
@@ -210,12 +198,7 @@ def _measure(task: Task, sample: Sample, predictions: Mapping[str, np.ndarray]) 
 
 
 class Exported(NamedTuple):
-    """Where a model was exported to.
-
-    Attributes:
-        newest: The newest version, which is another one, or None, where this one does not meet
-            `train.export_if`.
-    """
+    """Where a model went; if `train.export_if` refuses it, `newest` is another or None."""
 
     path: str
     newest: str | None
@@ -230,12 +213,7 @@ class Exporter:
     """Exports models of a run, each as a version of its own."""
 
     def __init__(self, inputs: RunInputs, base: str = ""):
-        """Exports nothing yet.
-
-        Args:
-            base: Directory of the versions; empty for that of the run, which may also be a
-                directory for the model itself.
-        """
+        """`base` is the directory of versions, "" for the run's, or one for the model itself."""
         self._inputs = inputs
         self._base = base or inputs.export
         self._has_versions = bool(base) or inputs.has_versions
@@ -245,19 +223,11 @@ class Exporter:
     def export_store(
         self, store: ParameterStore, checkpoint: str, metrics: Mapping[str, float] | None
     ) -> Exported:
-        """Exports the model with a store's parameters, once it predicts what they do.
-
-        Args:
-            metrics: What was measured of them; None for nothing.
-        """
+        """Exports the model with a store's parameters, once it predicts what they do."""
         return self._export(StoreParameters(self._inputs.model, store), checkpoint, metrics)
 
     def export_saved(self, checkpoint: Checkpoint, metrics: Mapping[str, float] | None) -> Exported:
-        """Exports the model of a checkpoint, which this process reads by itself.
-
-        Args:
-            metrics: What was measured of it; None for nothing.
-        """
+        """Exports the model of a checkpoint, which this process reads by itself."""
         try:
             parameters = CheckpointParameters(checkpoint, self._inputs.model, self._inputs.rules)
             return self._export(parameters, checkpoint.name, metrics)

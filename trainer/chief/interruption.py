@@ -25,11 +25,7 @@ def keep_open(file: int) -> None:
 
 
 def restart_process() -> NoReturn:
-    """Replaces the program of this process by itself, with the same arguments.
-
-    The process stays the same to whoever started it. Its connections and its servers end, and its
-    files are closed but for those of `keep_open`.
-    """
+    """Replaces this process's program by itself; files close but those of `keep_open`."""
     os.environ[_VARIABLE] = "1"
     signal.setitimer(signal.ITIMER_REAL, 0)  # it would outlive the program
     sys.stdout.flush()
@@ -52,11 +48,10 @@ class Interrupted(BaseException):
 
 
 class Interruption:
-    """Raises `Interrupted` in the main thread when a signal arrives; then SIGINT kills.
+    """Raises `Interrupted` in the main thread at a signal; then SIGINT kills.
 
-    A further SIGTERM means nothing new: Slurm sends it by more than one way.
-
-    Within `deferred`, the signal is only noted, for the block to come to a good end by itself.
+    A second SIGTERM means nothing new: Slurm sends several. Within `deferred`, a signal is only
+    noted.
     """
 
     def __init__(self, grace_seconds: float):

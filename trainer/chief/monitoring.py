@@ -56,12 +56,8 @@ class TaskUsages:
 class Monitoring:
     """How a run is watched.
 
-    Attributes:
-        tensorboard: Directory of the curves for TensorBoard; empty for JOB_DIR/tensorboard.
-        metrics_port: Where Prometheus may ask; None where it may not.
-        metrics_address: Of the chief's machine, where it may ask; 127.0.0.1 for itself alone.
-        profiler_port: Where a job in one process can be traced; None where it cannot.
-        histograms_every: Epochs after which parameters and gradients are measured; 0 for never.
+    `tensorboard` is "" for JOB_DIR/tensorboard. Ports are None for off. `metrics_address` is
+    127.0.0.1 for this machine alone. `histograms_every` counts epochs, 0 for never.
     """
 
     tensorboard: str = ""
@@ -117,7 +113,7 @@ def _tracker(name: str) -> Tracker:
 
 
 def _past(job_dir: str) -> list[RunEvent]:
-    """What the job's history tells; one that cannot be read ends no run."""
+    """The job's history; one that cannot be read ends no run."""
     try:
         return recorder.read(job_dir)
     except (StorageError, UserError) as error:

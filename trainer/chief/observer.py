@@ -1,4 +1,4 @@
-"""Tells whoever watches a run what the chief sees of it."""
+"""Reports what the chief sees of a run."""
 
 import dataclasses
 import re
@@ -42,7 +42,7 @@ _SECRET = re.compile(
 )
 _HIDDEN = "(not shown)"
 SAMPLE_SECONDS = 10.0
-_Single = EpochTrained | Evaluated | TaskBack | TaskLost  # what is told once
+_Single = EpochTrained | Evaluated | TaskBack | TaskLost  # reported once
 
 
 class StatusBoard:
@@ -56,7 +56,7 @@ class StatusBoard:
         self._total = inputs.data.records_before(inputs.experiment.train.epochs)
         self._loss: float | None = None
         self._lock = threading.Lock()
-        self._usages: dict[str, TaskUsage] = {}  # by name of the task; told in another thread
+        self._usages: dict[str, TaskUsage] = {}  # by name of the task; reported in another thread
         self._cores: dict[str, float] = {}
 
     def tell(self, event: RunEvent) -> None:
@@ -118,11 +118,7 @@ class StatusBoard:
 
 
 def settings_of(experiment: Experiment) -> dict[str, str]:
-    """What an experiment says, by field; what may be a secret is not shown.
-
-    Args:
-        experiment: The experiment; of a task that is no dataclass there is nothing to say.
-    """
+    """An experiment's fields without possible secrets; nothing of a task that is no dataclass."""
     mode = experiment.mode
     parts = {"task": experiment.task, "data": experiment.data, "train": experiment.train}
     found = {"mode.name": mode.name if mode else ""} | {
@@ -155,10 +151,7 @@ def tables_of(layout: StoreLayout) -> tuple[TableSize, ...]:
 
 
 class RunObserver:
-    """Makes events of what happens, each once, also where a chief begins again.
-
-    What a chief before this one has told it knows by the job's history.
-    """
+    """Reports events once each; those of earlier chiefs it knows from the job's history."""
 
     def __init__(
         self,
@@ -169,12 +162,6 @@ class RunObserver:
         histograms_every: int = 0,
         stop: Callable[[], None] | None = None,
     ):
-        """Has told nothing yet.
-
-        Args:
-            past: What was told by chiefs of the job before this one.
-            histograms_every: Epochs after which it is to be told what the parameters are; 0: never.
-        """
         self.board = board
         self._stop = stop
         self._recorder = recorder
@@ -205,12 +192,7 @@ class RunObserver:
         )
 
     def training_began(self, checkpoint: Checkpoint | None, queue: LeaseQueue) -> None:
-        """Says where the training begins.
-
-        Args:
-            checkpoint: That it goes on from; None if it begins.
-            queue: Its leases, of which none is given out.
-        """
+        """Reports where the training begins; `checkpoint` is None for a new one."""
         event = TrainingBegan(
             at=time.time(),
             checkpoint=checkpoint.path if checkpoint else None,
@@ -270,11 +252,7 @@ class RunObserver:
         staleness: StalenessCounts,
         rate: Callable[[int], float | None],
     ) -> None:
-        """Says that a checkpoint is committed, and of epochs that have ended with it.
-
-        Args:
-            rate: The learning rate at a number of updates, None where it is not known.
-        """
+        """Reports a committed checkpoint and epochs ended with it; `rate` by updates, or None."""
         self._tell(
             CheckpointSaved(
                 at=time.time(),
@@ -301,7 +279,7 @@ class RunObserver:
             self._tell_new(event)
 
     def evaluated(self, evaluations: Iterable[Evaluation]) -> None:
-        """Tells of evaluations that nobody was told of."""
+        """Reports evaluations not reported yet."""
         for evaluation in evaluations:
             event = Evaluated(
                 at=time.time(),
@@ -313,7 +291,7 @@ class RunObserver:
             self._tell_new(event)
 
     def wants_parameters(self, epoch: int) -> bool:
-        """Whether it is to be told what the parameters are after so many epochs."""
+        """Whether parameters are measured after some number of epochs."""
         return self._histograms_every > 0 and epoch % self._histograms_every == 0
 
     def measured(self, event: ParametersMeasured) -> None:
@@ -339,7 +317,7 @@ class RunObserver:
         self._tell(RunEnded(at=time.time(), status=status, error=error))
 
     def close(self) -> None:
-        """Has all that was told written; nothing more is told."""
+        """Has all reported events written; takes no more."""
         self._recorder.close()
         if self._stop:
             self._stop()

@@ -1,7 +1,10 @@
-"""What a run needs beside its inputs: memory, room on disk, a port, tasks that can take part."""
+"""What a run needs (memory, disk, a port, tasks), and what `--dry_run` prints of it."""
 
+import itertools
 import logging
 from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
 
 from tfps import byte_size
 from tfps.checkpoint.directory import CheckpointDirectory
@@ -10,17 +13,25 @@ from tfps.cluster.address import refuse_taken_port
 from tfps.cluster.liveness import Liveness
 from tfps.cluster.peers import check_peers
 from tfps.cluster.preflight import TaskCheck
+from tfps.data.batches import read_batches
+from tfps.data.record_source import RecordSource
 from tfps.experiment.experiment import NO_EXPORT
 from tfps.job_dir.task_name import TaskName
+from tfps.leases.lease import EpochOrder
 from tfps.planner.memory import (
+    PROCESS_BYTES,
+    WORKING_BYTES,
     ChiefMemory,
     ExportSize,
     JobDisk,
     Placement,
+    Share,
     check_disk_space,
+    evaluator_bytes,
     free_bytes,
     worker_bytes,
 )
+from tfps.planner.traffic import WireBytes
 from trainer.chief.run_inputs import RunInputs
 from trainer.console.text_table import text_table
 
@@ -28,6 +39,8 @@ _log = logging.getLogger(__name__)
 _HEADER = ("task", "address", "reachable", "answers", "TensorFlow", "what to do")
 # It accepts connections, whatever comes after that.
 _CONNECTED = (Liveness.ANSWERS, Liveness.SILENT, Liveness.FOREIGN)
+_BATCHES = 8  # from which the distinct rows of a step are counted
+_MEMORY = ("memory", "holds", "in flight", "snapshot", "graph", "working", "process", "needs")
 
 
 def placement_of(inputs: RunInputs) -> Placement:
@@ -56,7 +69,7 @@ def chief_memory(inputs: RunInputs) -> ChiefMemory:
 
 
 def task_memory(inputs: RunInputs) -> dict[TaskName, int]:
-    """How many bytes each worker and ps needs; of no ps where --ps_memory has told of them."""
+    """How many bytes each worker and ps needs; of no ps where --ps_memory names it."""
     cluster, placement = inputs.cluster, placement_of(inputs)
     if not cluster.ps:
         return {}
@@ -82,12 +95,10 @@ def job_disk(inputs: RunInputs) -> JobDisk:
 def check_machine(
     inputs: RunInputs, is_serving: bool = False, output: Mapping[str, int] | None = None
 ) -> None:
-    """Refuses what the chief's own machine cannot do; warns of a disk that will be full in the end.
+    """Refuses what the chief's machine cannot do; warns of a disk that will be full.
 
-    Args:
-        is_serving: Whether it is this process that has the chief's port.
-        output: What is written to the job_dir, bytes by what it is; None for a training, which
-            saves checkpoints and exports a model.
+    `is_serving` if this process has the chief's port; `output` is bytes written by kind, None for a
+    training.
     """
     chief_memory(inputs).check(
         own_memory.limit(), "this process" if inputs.cluster.is_local else "the chief"
@@ -116,14 +127,7 @@ def _check_job_disk(inputs: RunInputs) -> None:
 
 
 def show_tasks(inputs: RunInputs, limit_seconds: float) -> bool:
-    """Prints a table of the tasks.
-
-    Args:
-        limit_seconds: How long to wait for tasks that do not answer yet.
-
-    Returns:
-        Whether all of them can take part.
-    """
+    """Prints a table of the tasks after at most `limit_seconds`; whether all can take part."""
     checks = check_peers(inputs.cluster, inputs.job_dir, task_memory(inputs), limit_seconds)
     lines = text_table(_HEADER, _rows(checks)) if checks else ["one process: no tasks to ask"]
     print("\n".join(lines))  # noqa: T201 (what --preflight is for)
@@ -146,3 +150,159 @@ def _rows(checks: Sequence[TaskCheck]) -> list[tuple[str, ...]]:
 
 def _shown(value: bool) -> str:
     return "yes" if value else "no"
+
+
+def dry_run_lines(inputs: RunInputs) -> list[str]:
+    """The plan of a run, without asking any other task."""
+    placement = placement_of(inputs)
+    return [
+        f"{inputs.experiment.name} {_where(inputs, placement)}",
+        "",
+        *text_table(
+            ("ps", "holds", "rows", "parameters", "slots", "marks", "per row", "share"),
+            [
+                (
+                    f"ps {share.ps}",
+                    share.name,
+                    f"{share.rows:,}",
+                    byte_size.show(share.parameter_bytes),
+                    byte_size.show(share.slot_bytes),
+                    byte_size.show(share.mark_bytes),
+                    _per_row(share),
+                    f"{share.fraction:.1%}",
+                )
+                for share in placement.shares
+            ],
+            right=range(1, 8),
+        ),
+        "",
+        *_memory(placement),
+        *_others(inputs, placement),
+        *disk_lines(inputs),
+        *_single(inputs),
+        *([] if inputs.cluster.is_replicated else ["", *_graph(inputs, placement), _wire(inputs)]),
+    ]
+
+
+def _per_row(share: Share) -> str:
+    """Bytes of a row of tables, with its slots and marks."""
+    is_flat = share.name in ("dense", "state")
+    return "" if is_flat else f"{share.total_bytes // share.rows:,} B"
+
+
+def _where(inputs: RunInputs, placement: Placement) -> str:
+    if inputs.cluster.is_local:
+        return "in this process"
+    if inputs.cluster.is_replicated:
+        return f"in each of {1 + len(inputs.cluster.workers)} replicas, as on one ps"
+    return f"on {placement.ps} ps"
+
+
+def _memory(placement: Placement) -> list[str]:
+    rows = [
+        (
+            f"ps {ps}",
+            byte_size.show(placement.held_bytes(ps)),
+            byte_size.show(placement.in_flight_bytes(ps)),
+            byte_size.show(placement.snapshot_bytes(ps)),
+            byte_size.show(placement.graph.ps_bytes),
+            byte_size.show(WORKING_BYTES),
+            byte_size.show(PROCESS_BYTES),
+            byte_size.show(placement.needed_bytes(ps)),
+        )
+        for ps in range(placement.ps)
+    ]
+    return [
+        *text_table(_MEMORY, rows, right=range(1, len(_MEMORY))),
+        f"all ps hold {byte_size.show(placement.all_bytes)}; the fullest "
+        f"{placement.imbalance:.1%} more than the mean",
+    ]
+
+
+def _others(inputs: RunInputs, placement: Placement) -> list[str]:
+    """What processes need besides the ps, and the exported model."""
+    train = inputs.experiment.train
+    size = ExportSize.of(inputs.layout, train.export_dtype)
+    process = "this process" if inputs.cluster.is_local else "chief"
+    found = [_chief(inputs, process)]
+    if inputs.cluster.ps:
+        worker = byte_size.show(worker_bytes(placement))
+        found.append(f"worker: needs about {worker} beside its batches")
+        evaluator = byte_size.show(evaluator_bytes(placement, size))
+        found.append(f"evaluator: would need about {evaluator}, for it holds whole checkpoints")
+    if train.export != NO_EXPORT:
+        held = f"{process} holds {byte_size.show(size.whole_bytes)} of it for a moment"
+        if size.in_slices:
+            groups = ", ".join(size.in_slices)
+            held += f"; {groups} in slices, of which nobody holds more than a chunk"
+        found.append(f"export: {byte_size.show(size.file_bytes)} in {train.export_dtype}; {held}")
+    return found
+
+
+def _chief(inputs: RunInputs, process: str) -> str:
+    """What the chief's machine needs, with the worker next to it."""
+    memory = chief_memory(inputs)
+    said = f"{process}: needs about {byte_size.show(memory.needed_bytes)}"
+    if not inputs.cluster.chief_works:
+        return said
+    return (
+        f"{said} beside its worker's batches, {byte_size.show(memory.worker_bytes)} of it for "
+        f"{inputs.cluster.of_chief_worker.task}"
+    )
+
+
+def disk_lines(inputs: RunInputs) -> list[str]:
+    """What the job_dir keeps, against what is free there."""
+    free = free_bytes(inputs.job_dir)
+    place = f"its disk has {byte_size.show(free)} left" if free is not None else "in a bucket"
+    return [f"disk: {inputs.job_dir} keeps up to {job_disk(inputs)}; {place}"]
+
+
+def _single(inputs: RunInputs) -> list[str]:
+    """What a step asks of one ps alone."""
+    layout = inputs.layout
+    if layout.parts == 1:
+        return []
+    said = f"ps 0 keeps the progress of leases, ps {layout.staleness_part} counts staleness"
+    if inputs.model.loss_scaling:
+        said += f", ps {layout.loss_scale_part} has the loss scale"
+    return [said]
+
+
+def _graph(inputs: RunInputs, placement: Placement) -> list[str]:
+    """What the graph costs on a cluster, estimated."""
+    if inputs.cluster.is_local:
+        return []
+    graph = placement.graph
+    return [
+        f"graph: about {byte_size.show(graph.total_bytes)}, sent to every task "
+        f"({byte_size.show(graph.sent_bytes)} in all); {graph.chief_cpu_seconds:.0f} s of the "
+        f"chief's CPU for what the ps add to it; {byte_size.show(graph.worker_bytes)} more memory "
+        "on each worker"
+    ]
+
+
+def _wire(inputs: RunInputs) -> str:
+    train = inputs.experiment.train
+    data = inputs.data.of_epoch(0)
+    shard = next(shard for shard in data.shards if shard.records)
+    path = data.path_of(shard)
+    source = RecordSource(path, shard.compression).tensors()
+    batching = EpochOrder.batching(inputs.experiment)._replace(block=0)
+    batches = read_batches(source, batching, tf.constant(train.seed, tf.int64))
+    found = WireBytes.of(
+        inputs.model,
+        inputs.layout,
+        train.wire_dtype,
+        itertools.islice(batches, _BATCHES),
+        batching.examples_per_record,
+    )
+    fixed = f"; {byte_size.show(found.fixed_bytes)} that no step changes go to each worker once"
+    return (
+        f"wire: {found.per_example:,.0f} bytes per example in {train.wire_dtype} at batch size "
+        f"{train.batch_size}: {found.table_bytes / found.examples:,.0f} for "
+        f"{found.rows / found.steps:,.0f} distinct rows a step, "
+        f"{found.dense_bytes / found.examples:,.0f} for dense parameters "
+        f"(the first {found.steps} batches of {path})"
+        f"{fixed if found.fixed_bytes else ''}"
+    )

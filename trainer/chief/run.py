@@ -85,10 +85,7 @@ def _saver(engine: Engine, directory: CheckpointDirectory, ps_calls: PsCalls) ->
 def _restore(
     engine: Engine, directory: CheckpointDirectory, saver: Saver, report: RunReport
 ) -> Checkpoint | None:
-    """Restores the newest checkpoint, after which the saver goes on; None if there is none.
-
-    A job without any begins with what it takes of another's, if it takes anything.
-    """
+    """Restores the newest checkpoint, or what a new job takes of another's; None for none."""
     directory.delete_uncommitted()
     began = time.monotonic()
     datasets = engine.inputs.data.identities()
@@ -116,13 +113,7 @@ Prepare = Callable[[RunInputs, Executor, ChiefState], Work]
 
 
 def join(cluster: Cluster, job_dir: str, limits: WaitLimits, hint: str) -> ReplicaExecutor:
-    """Meets all other replicas of a cluster without ps; before TensorFlow is used for anything.
-
-    A replica that is lost meanwhile makes this process begin again.
-
-    Args:
-        job_dir: Where the other replicas look whether this chief is done.
-    """
+    """Meets all replicas of a cluster without ps, before TensorFlow is used for anything."""
     reopen(job_dir)
     restart_state = RestartState.found()
     is_recovering = bool(restart_state.recoveries.report())
@@ -148,10 +139,9 @@ def run(
 ) -> None:
     """Trains, evaluates, saves, exports and reports; or makes a pass over a dataset.
 
-    A lost ps takes its share of the parameters with it: the run waits for it, connects again and
-    goes on from the last checkpoint. Some other losses have this process begin again, and it does
-    not return from here: that of a replica where there are no ps, that of a worker for good and the
-    arrival of one that was left out, and a loss of ps after several others.
+    After a lost ps, the run waits for it, connects again and resumes from the last checkpoint.
+    Other losses restart this process, and this does not return: a replica without ps, a worker lost
+    for good or joining late, and a loss of ps after several others.
     """
     state = _begin(inputs, limits, interruption, monitoring)
     try:
@@ -240,10 +230,7 @@ def _work(
     replica: ReplicaExecutor | None,
     prepare: Prepare,
 ) -> LostPsError | LostReplicaError | WorkersChangedError | None:
-    """Connects and works to the end, unless tasks are lost or workers change before.
-
-    What this connection held of the ps, variables above all, is given up when this returns.
-    """
+    """Connects and works to the end, or until tasks change; frees its variables on return."""
     try:
         executor = replica or state.connector.connect()
         state.report.tasks_changed(state.history())

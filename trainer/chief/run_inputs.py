@@ -46,11 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 class DataUse(NamedTuple):
-    """What a dataset is for.
-
-    Attributes:
-        needs_labels: Whether its records must have the task's labels.
-    """
+    """What a dataset is for."""
 
     flag: str
     needs_labels: bool = True
@@ -60,13 +56,7 @@ TRAINED, EVALUATED = DataUse("--data.train"), DataUse("--data.eval")
 
 
 def read_data(task: Task, directory: str, use: DataUse, may_be_cut: bool = False) -> Manifest:
-    """Reads a dataset's manifest and holds it against the task.
-
-    Args:
-        task: Whose features and labels the records must have.
-        may_be_cut: Whether a shard may have fewer bytes than the manifest says, and records may
-            lack what they must have: where bad records are passed over.
-    """
+    """Reads a manifest and checks it for the task; `may_be_cut` where bad records are skipped."""
     flag = use.flag
     if not directory:
         raise UserError(f"{flag} is missing: name the directory that trainer.prepare wrote")
@@ -108,11 +98,7 @@ def first_values(task: Task, data: Manifest) -> dict[str, tf.Tensor]:
 
 
 def check_writable(job_dir: str, task: str) -> None:
-    """Writes and deletes a file in the job_dir.
-
-    Args:
-        task: Name of this task, since others may do the same at the same time.
-    """
+    """Writes and deletes a file in the job_dir, named for this task, since others do the same."""
     probe = posixpath.join(job_dir, f".writable-{task}")
     try:
         files.make_directories(job_dir)
@@ -127,13 +113,7 @@ def check_writable(job_dir: str, task: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class RunInputs:
-    """What can be had, and refused, before another task is needed.
-
-    Attributes:
-        has_versions: Whether that has a directory for each version of it.
-        eval_data: The evaluation data, None for no evaluation.
-        ps_memory: Memory of one ps, bytes, as it was told; None if it was not.
-    """
+    """What can be had, and refused, before another task is needed."""
 
     experiment: Experiment
     cluster: Cluster
@@ -161,13 +141,10 @@ class RunInputs:
         export: str = "",
         use: DataUse = TRAINED,
     ) -> "RunInputs":
-        """Gathers the inputs of a run.
+        """Gathers a run's inputs.
 
-        Args:
-            ps_memory: Memory of one ps, bytes; None has each ps say it.
-            cache_dir: Where workers keep copies of shards; empty for none.
-            export: Where the exported model itself goes; empty for versions in JOB_DIR/export.
-            use: What the experiment's `data.train` is for.
+        `ps_memory` is in bytes (--ps_memory), None asks each ps. "" means no `cache_dir`, and for
+        `export` versions in JOB_DIR/export.
         """
         mode = suited(experiment.mode, cluster)
         experiment.negatives()  # refuses those that cannot be sampled before anything is read
@@ -357,16 +334,16 @@ def _check_evaluation(experiment: Experiment, cluster: Cluster) -> None:
         )
     if experiment.data.eval:
         return
-    mend = "name evaluation shards with --data.eval, or"
+    hint = "name evaluation shards with --data.eval, or"
     if experiment.train.export == BEST:
-        raise UserError(f"--train.export={BEST} without --data.eval; {mend} leave it out")
+        raise UserError(f"--train.export={BEST} without --data.eval; {hint} leave it out")
     if experiment.train.export_if:
         gate = f"train.export_if={','.join(experiment.train.export_if)}"
-        raise UserError(f"{gate} without --data.eval; {mend} leave it out")
+        raise UserError(f"{gate} without --data.eval; {hint} leave it out")
     if has_evaluator:
-        raise UserError(f"the job has an evaluator but no --data.eval; {mend} leave it out")
+        raise UserError(f"the job has an evaluator but no --data.eval; {hint} leave it out")
     if experiment.train.early_stopping:
         patience = experiment.train.early_stopping
         raise UserError(
-            f"--train.early_stopping={patience} without --data.eval; {mend} leave it out"
+            f"--train.early_stopping={patience} without --data.eval; {hint} leave it out"
         )

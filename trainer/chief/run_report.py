@@ -102,10 +102,9 @@ class TaskHistory:
 
 
 class RunReport:
-    """What there is to report of a run; each method adds something and writes the file.
+    """A run's report; each method adds something and writes the file.
 
-    A method raises `SupersededError` if the job_dir is another chief's by now, and `StorageError`
-    if the file cannot be written.
+    Raises `SupersededError` if the job_dir is another chief's, `StorageError` if the write fails.
     """
 
     def __init__(self, job_dir: str, fence: ChiefFence, report: Report):
@@ -140,11 +139,7 @@ class RunReport:
         self._write(init_from=checkpoint, restore_seconds=round(seconds, 3))
 
     def ready(self, checkpoint: str | None, counts: TrainingCounts, history: TaskHistory) -> None:
-        """Says that the parameters exist and training may begin.
-
-        Args:
-            checkpoint: Path of the one that the parameters are of; None for initial ones.
-        """
+        """Reports that training may begin, from the checkpoint's path or None."""
         self._write(checkpoint=checkpoint, **_fields(counts), **_fields(history))
 
     def saved(
@@ -193,10 +188,7 @@ class RunReport:
         self._write(status=FINISHED, **_fields(counts), **_fields(history))
 
     def ended(self, status: str, history: TaskHistory, error: str | None = None) -> None:
-        """Says that the run has ended otherwise; only logs it if the report cannot be written.
-
-        The reason for that end is the error to show.
-        """
+        """Reports another end of the run; only logs a failed write, as the end's reason matters."""
         try:
             self._write(status=status, error=error, **_fields(history))
         except StorageError as failure:
@@ -209,12 +201,7 @@ class RunReport:
 
 
 def first_report(inputs: RunInputs, before: Report | None) -> Report:
-    """The report at the beginning of a run.
-
-    Args:
-        before: That of the job's last run; None for its first. What it says of the last checkpoint
-            holds until this run has looked for one.
-    """
+    """The report at a run's start, with the last run's checkpoint until this one looks."""
     train, cluster = inputs.experiment.train, inputs.cluster
     steps = inputs.mode.sync_every if isinstance(inputs.mode, LocalSGD) else None
     begun = Report(

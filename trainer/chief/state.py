@@ -41,10 +41,7 @@ _LOOK_SECONDS = 2.0
 
 
 class Trial:
-    """Reports metrics as the cloudml-hypertune package does: lines of JSON, all values texts.
-
-    Vertex AI picks those whose key is the metric of its study.
-    """
+    """Reports metrics as cloudml-hypertune does, for Vertex AI: lines of JSON, all texts."""
 
     def __init__(self, number: str, path: str):
         self._number = number
@@ -53,11 +50,7 @@ class Trial:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Self | None:
-        """The trial that this process belongs to, None if it is none.
-
-        Args:
-            environ: The environment variables, for example `os.environ`.
-        """
+        """The trial of this process by its environment variables, None if none."""
         number = environ.get(_ID, "")
         return cls(number, environ.get(_FILE) or _DEFAULT_FILE) if number else None
 
@@ -92,16 +85,11 @@ class Trial:
 class WorkerChanges:
     """Keeps changes of workers apart, since nobody trains during one.
 
-    A change lasts from its beginning to the next trained batch. The next one may begin once
-    training has gone on for some times as long; whoever comes or goes until then is part of it.
+    A change lasts until the next trained batch. The next one may begin after training for some
+    times as long; workers that come or go until then are part of it.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
-        """None was made yet.
-
-        Args:
-            clock: Seconds, the same for all programs of a machine.
-        """
         self._clock = clock
         self._began: float | None = None
         self._went_on: float | None = None
@@ -140,13 +128,10 @@ class WorkerChanges:
 
 @dataclasses.dataclass(frozen=True)
 class RestartState:
-    """What is known of a run, beside its checkpoints, before this program goes on with it.
+    """What is known of a run, besides checkpoints, when its program restarts in place.
 
-    It is left in a file without a name, which this process alone has open and which ends with it:
-    an environment variable, which holds the file's number, may not be as long.
-
-    Attributes:
-        began: When the run did, on the monotonic clock, which is one for all programs of a machine.
+    It is in an unnamed file that this process has open: an environment variable may not be as long,
+    but holds the file's number. `began` is on the machine's monotonic clock.
     """
 
     recoveries: Recoveries = dataclasses.field(default_factory=Recoveries)
@@ -196,13 +181,7 @@ def _is_own(file: int) -> bool:
 
 @dataclasses.dataclass
 class ChiefState:
-    """The part of a run that no lost ps takes away.
-
-    Attributes:
-        fence: Whether this chief is still the one that counts.
-        trial: Of a tuning job, None for any other run.
-        began: When the run did, on the monotonic clock.
-    """
+    """The part of a run that outlives a lost ps."""
 
     limits: WaitLimits
     connector: Connector
@@ -238,10 +217,7 @@ class ChiefState:
         return self.interruption.is_requested or bool(self._leaving or self._reason_to_change)
 
     def release_ps(self) -> list[TaskName]:
-        """Tells the ps that are about to go that all they hold is saved, and returns which.
-
-        With them their parameters go.
-        """
+        """Notifies the leaving ps that all is saved; returns them. Their parameters go, too."""
         released, self._leaving = self._leaving, []
         for ps in released:
             self.notices.clear(ps)

@@ -32,11 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Moment(NamedTuple):
-    """How far the training was at some time.
-
-    Attributes:
-        at: Seconds since 1970; None where nobody knows.
-    """
+    """How far the training was; `at` in seconds since 1970, None if not known."""
 
     steps: int
     trained: int
@@ -54,11 +50,6 @@ class Forgetting:
     """
 
     def __init__(self, store: ParameterStore, checkpoint: Checkpoint | None):
-        """Knows of the checkpoint that the run goes on from.
-
-        Args:
-            checkpoint: None if the run begins.
-        """
         self._groups = [group for group in store.keyed_groups if group.layout.options.forgets]
         self._moments = [_Moment(0, 0, None)]
         if checkpoint:
@@ -112,11 +103,6 @@ class Training:
         saver: Saver,
         checkpoint: Checkpoint | None,
     ):
-        """Takes the leases from where the checkpoint left off.
-
-        Args:
-            checkpoint: That the run goes on from; None if it begins.
-        """
         self._engine = engine
         self._state = state
         self._ps_calls = ps_calls
@@ -292,11 +278,7 @@ class Training:
         self._callbacks.end_epoch(ended, self._evaluations.metrics_after(ended))
 
     def _save(self, trained: Manifest) -> None:
-        """Begins a checkpoint of what some data were trained to, once the one before it is there.
-
-        Args:
-            trained: The data of the epoch that was trained since.
-        """
+        """Begins a checkpoint, after the one before; `trained` is the epoch's data since."""
         self._saver.finish()
         if self._forgetting.is_asked_for:
             steps, records = self._steps(), self._queue.trained

@@ -5,13 +5,7 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class WaitLimits:
-    """Limits of the chief's waits, as the flags of the same names have them.
-
-    Attributes:
-        min_workers: So many workers must be by then, 0 for all; the others join later.
-        worker_wait_seconds: For a lost worker to be back before it is left out.
-        evaluator_wait_seconds: For the evaluator, if there is one, to evaluate the last checkpoint.
-    """
+    """The chief's waits in seconds, as the flags of the same names; `min_workers` 0 for all."""
 
     connect_seconds: float = 300.0
     min_workers: int = 0

@@ -1,4 +1,4 @@
-"""What keeps the worker beside the chief: starts it, again when it dies, and ends with the chief.
+"""Keeps the worker next to the chief: starts it, again when it dies, and ends with the chief.
 
     python -m trainer.chief.worker_keeper CHIEF < ORDERS
 
@@ -12,8 +12,10 @@ import ctypes
 import dataclasses
 import functools
 import json
+import logging
 import os
 import pathlib
+import posixpath
 import signal
 import subprocess
 import sys
@@ -21,7 +23,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import IO
 
+from tfps.cluster import chief_worker
+from tfps.cluster.address import refuse_taken_port
+from tfps.cluster.spec import CLUSTER_SPEC, TF_CONFIG, TF_CONFIG_FILE, Cluster
 from tfps.errors import EXIT_OK, EXIT_USER
+from trainer.chief.interruption import has_restarted
 from trainer.console.json_lines import to_line
 
 # Beside a process of niceness 0 on one core, Linux gives a process of 10 a tenth.
@@ -29,16 +35,13 @@ NICENESS = 10
 _OOM_SCORE = 500  # of 1000: where memory is short, the worker ends before the chief
 _PR_SET_PDEATHSIG = 1
 _LONGEST_WAIT = 8  # seconds before it is started again
+_MODULE = "trainer.chief.worker_keeper"
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
 class Orders:
-    """What to start.
-
-    Attributes:
-        name: The worker for people, "worker 1".
-        labels: Of lines of JSON; empty where lines are for people, which then begin with the name.
-    """
+    """What to start; `labels` is "" where log lines are for people."""
 
     name: str
     command: Sequence[str]
@@ -126,16 +129,58 @@ def _ended(code: int) -> str:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Keeps the worker of a chief.
-
-    Args:
-        argv: Program name, and the chief's process id; what to start is read from stdin.
-    """
+    """Keeps the worker of a chief; argv has the chief's process id, stdin what to start."""
     end_with(int(argv[1]))
     os.nice(NICENESS)
     with contextlib.suppress(OSError):  # where /proc cannot be written, the kernel chooses
         pathlib.Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
     WorkerKeeper(Orders(**json.load(sys.stdin))).run()
+
+
+def start(cluster: Cluster, restarts: int, labels: Mapping[str, str], log: str | None) -> None:
+    """Starts the worker's keeper unless it runs; before stderr and the GPUs change.
+
+    Call in the main thread. `labels` is "" where log lines are for people. `log` is the chief's
+    native log, None for stderr.
+    """
+    if has_restarted():
+        return
+    own = cluster.of_chief_worker
+    refuse_taken_port(own)
+    command = [sys.executable, *sys.orig_argv[1:], "--progress=lines"]
+    if log:
+        file = posixpath.join(posixpath.dirname(log), f"{own.task.file_name}.log")
+        command.append(f"--tensorflow_log={file}")
+    environ = chief_worker.environment(os.environ, own.index)
+    orders = Orders(own.task.label, command, environ, restarts, labels)
+    # A file without a name, since an argument may not be as long.
+    file_number = os.memfd_create("tfps-orders")
+    with os.fdopen(file_number, "w+") as written:
+        json.dump(dataclasses.asdict(orders), written)
+        written.flush()
+        written.seek(0)
+        os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-m", _MODULE, str(os.getpid())],
+            {
+                # Those who look for a task by its environment shall find the worker alone.
+                name: value
+                for name, value in os.environ.items()
+                if name not in (TF_CONFIG, TF_CONFIG_FILE, CLUSTER_SPEC)
+            },
+            file_actions=[(os.POSIX_SPAWN_DUP2, file_number, 0)],
+        )
+
+
+def tell(cluster: Cluster) -> None:
+    """Says that the chief works too, once log lines have a place to go."""
+    own = cluster.of_chief_worker
+    _log.info(
+        "the chief works too: %s runs next to it at %s, niceness %d (--nochief_works: without)",
+        own.name,
+        own.address,
+        NICENESS,
+    )
 
 
 if __name__ == "__main__":

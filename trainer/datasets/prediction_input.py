@@ -179,7 +179,7 @@ class PredictionRows:
         self.bad_rows += 1
         if self.bad_rows > self._max_bad_rows:
             raise UserError(
-                f"{bad}; mend the row, or leave bad rows out with --max_bad_rows={self.bad_rows} "
+                f"{bad}; hint the row, or leave bad rows out with --max_bad_rows={self.bad_rows} "
                 "or more"
             )
 

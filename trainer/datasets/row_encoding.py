@@ -18,7 +18,7 @@ from tfps.data.row_format import BadRow, RowFormat
 from tfps.data.tfrecord import frame
 from tfps.data.value_counts import Counts, count_records
 from tfps.errors import UserError
-from tfps.experiment import loader, overrides
+from tfps.experiment import overrides
 from tfps.experiment.experiment import Experiment
 from tfps.experiment.task import Task
 
@@ -66,7 +66,7 @@ class ConfiguredExperiment:
 
     def __call__(self) -> Experiment:
         """Loads the experiment."""
-        found = overrides.apply(loader.load(self.config), self.overrides)
+        found = overrides.apply(overrides.load(self.config), self.overrides)
         if self.without_labels:
             return dataclasses.replace(found, task=UnlabelledTask(found.task))
         return found

@@ -36,6 +36,6 @@ def fields() -> tuple[str, ...]:
 
 def experiment() -> "Experiment":
     """The config's, with what the flags set of it."""
-    from tfps.experiment import loader, overrides
+    from tfps.experiment import overrides
 
-    return overrides.apply(loader.load(_FLAGS.config), _fields)
+    return overrides.apply(overrides.load(_FLAGS.config), _fields)

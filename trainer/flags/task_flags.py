@@ -19,19 +19,19 @@ _MODEL = "AIP_MODEL_DIR"
 _TENSORBOARD = "AIP_TENSORBOARD_LOG_DIR"
 _FLAGS = flags.FLAGS
 flags.DEFINE_boolean(
-    "chief_works", False, "Adds a worker beside the chief, on its machine; the same for all tasks."
+    "chief_works", False, "Adds a worker next to the chief, on its machine; the same for all tasks."
 )
 flags.DEFINE_integer(
     "chief_worker_port",
     0,
-    "Port of the worker beside the chief; 0: the one after the chief's.",
+    "Port of the worker next to the chief; 0: the one after the chief's.",
     lower_bound=0,
     upper_bound=(1 << 16) - 1,
 )
 flags.DEFINE_integer(
     "chief_worker_restarts",
     3,
-    "How often the worker beside the chief is restarted when it dies.",
+    "How often the worker next to the chief is restarted when it dies.",
     lower_bound=0,
 )
 flags.DEFINE_string("job_dir", None, "Where checkpoints, export and report go; every task's.")
@@ -127,7 +127,7 @@ class JobPaths:
 
 
 def port() -> int | None:
-    """Of the worker beside the chief, 0 for the one after the chief's; None without a worker."""
+    """Of the worker next to the chief, 0 for the one after the chief's; None without a worker."""
     return int(_FLAGS.chief_worker_port) if _FLAGS.chief_works else None
 
 

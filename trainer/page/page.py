@@ -105,7 +105,7 @@ def _idle(job: JobRecord) -> Chart:
             continue
         for worker, (then, now) in enumerate(zip(before.workers, sample.workers, strict=True)):
             new = now.since(then)
-            if new.idle_seconds >= 0 and new.idle_share is not None:  # else it has connected anew
+            if new.idle_seconds >= 0 and new.idle_share is not None:  # else it has connected again
                 curves.setdefault(worker, []).append((sample.at - job.began, new.idle_share))
     series = [Series(f"worker {k}", points, k) for k, points in sorted(curves.items())[:COLORS]]
     return Chart(

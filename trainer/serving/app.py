@@ -28,7 +28,7 @@ from trainer.serving.question import RefusedError, listed, read_question
 
 VERSION_HEADER = "Tfps-Model-Version"
 _READ_SECONDS = 10.0  # in which a request's body must come, however slowly it is sent
-_PREDICT_SECONDS = 60.0  # until a prediction's turn comes and it is made
+_PREDICT_SECONDS = 60.0  # until a prediction's turn comes; one that is being made is not given up
 # As TensorFlow Serving reads paths.
 _MODEL = (
     r"(?i:/v1/models/(?P<name>[^/:]+)"

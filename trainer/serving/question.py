@@ -94,7 +94,7 @@ def read_question(body: bytes, model: ExportedModel, max_batch: int) -> Question
         )
     values = {feature.name: columns.tensor(feature) for feature in features}
     if signature == EXAMPLES_SIGNATURE:
-        _check_examples(values[EXAMPLES_INPUT].numpy().tolist(), model.features, has_rows)
+        check_examples(values[EXAMPLES_INPUT].numpy().tolist(), model.features, has_rows)
     return Question(signature, has_rows, values)
 
 
@@ -379,7 +379,7 @@ _CONVERTED: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _check_examples(
+def check_examples(
     serialized: Sequence[bytes], features: Sequence[Feature], has_rows: bool
 ) -> None:
     """Refuses what is no serialized `tf.train.Example` of some features."""

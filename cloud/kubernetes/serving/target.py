@@ -89,8 +89,8 @@ class ServingOnKubernetes(DeployTarget):
             )
         if servers.accelerator and servers.image == IMAGE:
             raise UserError(
-                f"--accelerator={servers.accelerator} needs an --image that uses GPUs, such as "
-                f"{IMAGE}-gpu"
+                f"--machine=accelerator={servers.accelerator} needs an --image that uses GPUs, "
+                f"such as {IMAGE}-gpu"
             )
 
     def check_here(self) -> None:
@@ -195,7 +195,7 @@ class ServingOnKubernetes(DeployTarget):
 
     def _manifests(self, deployment: Deployment) -> tuple[Json, ...]:
         self.check(deployment, deployment.model.base)
-        where = f"--memory={byte_size.show(deployment.memory_bytes)}"
+        where = f"--machine=memory={byte_size.show(deployment.memory_bytes)}"
         served_model.check_memory(deployment.model, deployment.memory_bytes, where)
         found = manifests.manifests(deployment, self._callers, self._volumes)
         return self._kubectl.placed(found)

@@ -77,22 +77,22 @@ def check(deployment: Deployment, settings: VertexSettings) -> None:
     """Refuses what Vertex AI cannot serve."""
     needed = served_model.memory_needed(deployment.model)
     kind = checks.smallest(needed)
-    mend = f"give --machine={kind}, or a larger one" if kind else "no machine type is so large"
+    hint = f"give --machine=type={kind}, or a larger one" if kind else "no machine type is so large"
     check_servers(
         deployment,
         deployment.model.base,
         settings,
-        f"the model needs some {byte_size.show(needed)} of memory: {mend}",
+        f"the model needs some {byte_size.show(needed)} of memory: {hint}",
     )
     if held := checks.memory_bytes(deployment.machine):
-        served_model.check_memory(deployment.model, held, f"--machine={deployment.machine}")
+        served_model.check_memory(deployment.model, held, f"--machine=type={deployment.machine}")
 
 
 def check_servers(
     servers: ServerSettings,
     base: str,
     settings: VertexSettings,
-    mend: str = "give a machine type whose memory holds the model, such as n2-standard-4",
+    hint: str = "give a machine type whose memory holds the model, such as n2-standard-4",
 ) -> None:
     """Refuses what Vertex AI cannot serve whatever the model is.
 
@@ -106,7 +106,7 @@ def check_servers(
             "--job_dir=gs://BUCKET/PATH"
         )
     _check_image(servers, settings)
-    _check_machine(servers, mend)
+    _check_machine(servers, hint)
     _check_gpu_is_used(servers)
     if servers.max_batch_size:
         raise UserError(
@@ -132,17 +132,17 @@ def _check_gpu_is_used(servers: ServerSettings) -> None:
     image = servers.image
     if servers.accelerator and re.fullmatch(_FOR_CPUS, image):
         raise UserError(
-            f"--accelerator={servers.accelerator}:{servers.accelerators} is of no use to "
+            f"--machine=accelerator={servers.accelerator}:{servers.accelerators} is of no use to "
             f"--image={image}, which has no CUDA; take a copy of {IMAGE}-gpu"
         )
 
 
-def _check_machine(servers: ServerSettings, mend: str) -> None:
+def _check_machine(servers: ServerSettings, hint: str) -> None:
     if servers.cpus or servers.memory_bytes:
-        flag = "--cpus" if servers.cpus else "--memory"
-        raise UserError(f"Vertex AI has no {flag}, only machine types; give --machine")
+        flag = f"--machine={'cpus' if servers.cpus else 'memory'}=…"
+        raise UserError(f"Vertex AI has no {flag}, only machine types; give --machine=type=…")
     if not servers.machine:
-        raise UserError(f"--machine is missing; {mend}")
+        raise UserError(f"--machine=type=… is missing; {hint}")
     wrong = checks.mismatch(servers.machine, servers.accelerator, servers.accelerators)
     if wrong:
-        raise UserError(f"{wrong}; correct --machine or --accelerator")
+        raise UserError(f"{wrong}; correct --machine")

@@ -27,11 +27,12 @@ MODEL = ServedModel(
 def test_a_server_needs_more_than_the_variables_and_twice_while_it_changes_versions():
     assert served_model.memory_needed(MODEL) == GIB // 2 + 12 * GIB
     assert served_model.memory_needed(MODEL, versions=2) == GIB // 2 + 24 * GIB
-    served_model.check_memory(MODEL, 16 * GIB, "--machine=n2-standard-4")
+    served_model.check_memory(MODEL, 16 * GIB, "--machine=type=n2-standard-4")
     with pytest.raises(UserError) as error:
-        served_model.check_memory(MODEL, 16 * GIB, "--machine=n2-standard-4", versions=2)
+        served_model.check_memory(MODEL, 16 * GIB, "--machine=type=n2-standard-4", versions=2)
     assert str(error.value) == (
-        "--machine=n2-standard-4: 2 versions of gs://bucket/runs/my_job.v2/export/3 with variables "
+        "--machine=type=n2-standard-4: 2 versions "
+        "of gs://bucket/runs/my_job.v2/export/3 with variables "
         "of 10 GiB need some 24.5 GiB of memory, but a server has 16 GiB; take a larger one, or "
         "export the model with --train.export_dtype=bfloat16 or int8"
     )
@@ -46,7 +47,10 @@ def test_a_server_needs_more_than_the_variables_and_twice_while_it_changes_versi
         ({"name": "m", "min_replicas": 0}, "--min_replicas=0: write 1 or more; the verb undeploy"),
         ({"name": "m", "min_replicas": 3, "max_replicas": 2}, "--max_replicas=2 is less than"),
         ({"name": "m", "cpus": -1}, "cpus=-1 must be 0 or more"),
-        ({"name": "m", "accelerator": "NVIDIA_L4"}, "give both, as in --accelerator=NVIDIA_L4:1"),
+        (
+            {"name": "m", "accelerator": "NVIDIA_L4"},
+            "give both, as in --machine=accelerator=NVIDIA_L4:1",
+        ),
         (
             {
                 "name": "m",

@@ -39,7 +39,7 @@ def test_what_is_too_large_is_refused(target, spec, message):
         ),
         ({"arguments": (*ARGUMENTS, "--metrics_port=2222")}, "not TensorFlow's, 2222"),
         ({"arguments": (*ARGUMENTS, "--metrics_port=0")}, "name a port from 1 to 65535"),
-        ({"roles": cluster_roles(disk_type="pd-ssd")}, r"takes no --disk_type \(worker: pd-ssd\)"),
+        ({"roles": cluster_roles(disk_type="pd-ssd")}, r"takes no disk_type \(worker: pd-ssd\)"),
         (
             {"roles": (Role("chief"), Role("worker"), Role("ps", 1, "", 0, 0, "nvidia-l4", 1))},
             "the ps of a cluster computes nothing on a GPU",

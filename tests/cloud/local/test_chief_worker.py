@@ -1,4 +1,4 @@
-"""The worker beside the chief, which the launcher does not start itself."""
+"""The worker next to the chief, which the launcher does not start itself."""
 
 import json
 import os

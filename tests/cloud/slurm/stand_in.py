@@ -101,10 +101,9 @@ def srun(arguments: list[str]) -> int:
     for index, (task, code) in enumerate(zip(tasks, codes, strict=True)):
         pathlib.Path(f"{task.pid}.task").unlink()
         if code:
-            print(
-                f"srun: error: {hosts[index]}: task {index}: Exited with exit code {code}",
-                file=sys.stderr,
-            )
+            # One write: print makes two of a line, between which another srun's may come.
+            text = f"srun: error: {hosts[index]}: task {index}: Exited with exit code {code}\n"
+            os.write(sys.stderr.fileno(), text.encode())
     return max(codes)
 
 

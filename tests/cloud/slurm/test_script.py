@@ -182,7 +182,7 @@ def test_an_option_that_would_be_several_lines_is_refused(fields, allocation, op
         ({"service_account": "s"}, {}, "takes no --service_account"),
         ({"queue_seconds": 1}, {}, "takes no --queue_seconds"),
         ({"spot": True}, {}, "takes no --spot"),
-        ({"roles": roles(disk_type="ssd")}, {}, r"takes no --disk_type \(worker\)"),
+        ({"roles": roles(disk_type="ssd")}, {}, r"takes no disk_type \(worker\)"),
         ({"roles": roles(machine="epyc")}, {}, "give one for all roles"),
         (
             {"roles": (*roles()[:3], Role("evaluator", accelerator="a100", accelerators=1))},

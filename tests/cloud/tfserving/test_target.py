@@ -45,7 +45,10 @@ def started(directory, tmp_path, **environ):
 
 def test_the_files_start_a_server_of_this_machine_alone(job_dir, tmp_path, capsys):
     output = tmp_path / "serving"
-    assert run(f"--model={job_dir}", f"--output={output}", "--cpus=2", "--memory=2GiB") == 0
+    assert (
+        run(f"--model={job_dir}", f"--output={output}", "--machine=cpus=2", "--machine=memory=2GiB")
+        == 0
+    )
     assert sorted(each.name for each in output.iterdir()) == [
         *("models.config", "monitoring.config", "start.sh")
     ]
@@ -198,14 +201,20 @@ def test_the_script_is_good_bash(job_dir, tmp_path, place, request):
     ("flags", "message"),
     [
         ((), "--output is missing; name a directory for the files, or give --dry_run"),
-        (("--dry_run", "--machine=n2"), "takes no --machine: the server runs on this machine"),
-        (("--dry_run", "--accelerator=gpu:1"), "takes no --accelerator: add --gpus=all"),
+        (
+            ("--dry_run", "--machine=type=n2"),
+            "takes no --machine=type: the server runs on this machine",
+        ),
+        (
+            ("--dry_run", "--machine=accelerator=gpu:1"),
+            "takes no --machine=accelerator: add --gpus=all",
+        ),
         (("--dry_run", "--service_account=x"), "takes no --service_account"),
         (("--dry_run", "--label=a=b"), "takes no --label: containers are found by their --name"),
         (("--dry_run", "--max_replicas=2"), "--target=tfserving is one server"),
         (("--dry_run", "--address=localhost"), "--address=localhost: write an IP address"),
         (("--dry_run", "--rest_port=8500"), "--rest_port and --grpc_port are both 8500"),
-        (("--dry_run", "--memory=100MiB"), "--memory=100 MiB: 2 versions of "),
+        (("--dry_run", "--machine=memory=100MiB"), "--machine=memory=100 MiB: 2 versions of "),
         (
             ("--dry_run", "--version=1", "--version_policy=latest"),
             "--version=1: with --version_policy=latest version 3 is served",

@@ -8,7 +8,7 @@ from tests.cloud.vertex.fake_vertex import FakeVertex
 
 PLACE = ("--target=vertex", "--project=my-project", "--region=us-central1")
 IMAGE = "us-docker.pkg.dev/my-project/images/tfps:1"
-CLUSTER = (f"--image={IMAGE}", "--workers=2", "--ps=1", "--machine=n2-standard-8")
+CLUSTER = (f"--image={IMAGE}", "--workers=2", "--ps=1", "--machine=type=n2-standard-8")
 ARGUMENTS = ("--config=configs/smoke.py", "--job_dir=gs://bucket/run")
 
 

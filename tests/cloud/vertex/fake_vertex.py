@@ -6,12 +6,12 @@ refused here too.
 
 import re
 
-from google.cloud.aiplatform_v1.types import CustomJob, HyperparameterTuningJob, JobState
+from google.cloud.aiplatform_v1.types import CustomJob, JobState
 from google.protobuf import json_format
 
 from tests.cloud.vertex.fake_service import PLACE, FakeService, missing, shown
 
-KINDS = {"customJobs": CustomJob, "hyperparameterTuningJobs": HyperparameterTuningJob}
+KIND = "customJobs"
 SUCCEEDING = ("QUEUED", "PENDING", "RUNNING", "SUCCEEDED")
 
 
@@ -44,25 +44,25 @@ class FakeVertex(FakeService):
         """Kinds are create, get, list, cancel, logs."""
         if path == "/v2/entries:list":
             return "logs", self.logged
-        match = re.fullmatch(rf"/v1/{PLACE}/({'|'.join(KINDS)})(/\d+)?(:cancel)?", path)
+        match = re.fullmatch(rf"/v1/{PLACE}/{KIND}(/\d+)?(:cancel)?", path)
         if not match:
             return "unknown", missing
-        kind, number, verb = match.groups()
+        number, verb = match.groups()
         if not number and method == "POST":
-            return "create", lambda body: self.create(kind, body)
+            return "create", self.create
         if not number:
-            return "list", lambda body: self.listed(kind, query)
-        job = self.jobs.get(f"{PLACE}/{kind}{number}")
+            return "list", lambda body: self.listed(query)
+        job = self.jobs.get(f"{PLACE}/{KIND}{number}")
         if job is None:
             return "get", missing
         if verb:
             return "cancel", lambda body: self._cancel(job)
         return "get", lambda body: self.look(job)
 
-    def create(self, kind, body):
-        job = KINDS[kind]()
+    def create(self, body):
+        job = CustomJob()
         json_format.ParseDict(body, job._pb)
-        job.name = f"{PLACE}/{kind}/{1000 + len(self.jobs)}"
+        job.name = f"{PLACE}/{KIND}/{1000 + len(self.jobs)}"
         job.create_time = f"2026-11-21T10:00:{len(self.jobs):02}Z"
         job.state = JobState[f"JOB_STATE_{self.states[0]}"]
         self.jobs[job.name] = job
@@ -79,16 +79,14 @@ class FakeVertex(FakeService):
                 job.error.message = self.error
         return found
 
-    def listed(self, kind, query):
+    def listed(self, query):
         match = re.fullmatch(r"labels\.([\w-]+)(?:=(\w+)|:\*)", query["filter"])
         found = [
             shown(job)
-            for name, job in self.jobs.items()
-            if f"/{kind}/" in name
-            and match[1] in job.labels
-            and match[2] in (None, job.labels[match[1]])
+            for job in self.jobs.values()
+            if match[1] in job.labels and match[2] in (None, job.labels[match[1]])
         ]
-        return self.page(kind, found, query.get("pageToken", ""))
+        return self.page(KIND, found, query.get("pageToken", ""))
 
     def logged(self, body):
         self.queries.append(body)

@@ -6,8 +6,8 @@ from google.cloud.aiplatform_v1.types import AcceleratorType
 from cloud.vertex import checks
 from tests.cloud.vertex.conftest import ARGUMENTS, CLUSTER, IMAGE, PLACE
 
-GPU = ("--worker_machine=g2-standard-8", "--worker_accelerator=NVIDIA_L4:1")
-FLEX = ("--flex_start", "--machine=g2-standard-8", "--accelerator=NVIDIA_L4:1")
+GPU = ("--machine=worker:type=g2-standard-8", "--machine=worker:accelerator=NVIDIA_L4:1")
+FLEX = ("--flex_start", "--machine=type=g2-standard-8", "--machine=accelerator=NVIDIA_L4:1")
 KEY = "projects/p/locations/{}/keyRings/r/cryptoKeys/k"
 BOARD = "--tensorboard=projects/p/locations/{}/tensorboards/1"
 
@@ -21,37 +21,61 @@ BOARD = "--tensorboard=projects/p/locations/{}/tensorboards/1"
         (["--region=us-central1-a"], "--region=us-central1-a: write one such as us-central1"),
         (["--image="], "--image is missing: Vertex AI starts tasks from a container image"),
         (["--image=My Image"], "--image=My Image is no image; write REGISTRY/…/NAME:TAG"),
-        (["--machine="], "chief: --chief_machine or --machine is missing"),
-        (["--worker_machine=big"], "worker: big is no machine type; write one such as"),
-        (["--worker_machine=g2-standard-8"], "g2-standard-8 has NVIDIA_L4:1, not none; correct"),
-        ([*GPU[:1], "--worker_accelerator=NVIDIA_L4:2"], "has NVIDIA_L4:1, not NVIDIA_L4:2"),
-        (["--worker_machine=g2-standard-9", GPU[1]], "machine types of its family are g2-standar"),
-        ([GPU[1]], "n2-standard-8 cannot have a NVIDIA_L4; it comes with g2-standard-4, g2-"),
-        (["--worker_accelerator=L4:1"], "cannot have a L4; GPUs are NVIDIA_A100_80GB, NVIDIA_B2"),
+        (["--machine=type="], "chief: --machine=chief:type=… or --machine=type=… is"),
+        (["--machine=worker:type=big"], "worker: big is no machine type; write one such as"),
         (
-            ["--worker_accelerator=NVIDIA_TESLA_T4:1"],
+            ["--machine=worker:type=g2-standard-8"],
+            "g2-standard-8 has NVIDIA_L4:1, not none; correct",
+        ),
+        (
+            [*GPU[:1], "--machine=worker:accelerator=NVIDIA_L4:2"],
+            "has NVIDIA_L4:1, not NVIDIA_L4:2",
+        ),
+        (
+            ["--machine=worker:type=g2-standard-9", GPU[1]],
+            "machine types of its family are g2-standar",
+        ),
+        ([GPU[1]], "n2-standard-8 cannot have a NVIDIA_L4; it comes with g2-standard-4, g2-"),
+        (
+            ["--machine=worker:accelerator=L4:1"],
+            "cannot have a L4; GPUs are NVIDIA_A100_80GB, NVIDIA_B2",
+        ),
+        (
+            ["--machine=worker:accelerator=NVIDIA_TESLA_T4:1"],
             "n2-standard-8 cannot have a NVIDIA_TESLA_T4;",
         ),
         (
-            ["--worker_machine=n1-standard-32", "--worker_accelerator=NVIDIA_TESLA_T4:1"],
+            [
+                "--machine=worker:type=n1-standard-32",
+                "--machine=worker:accelerator=NVIDIA_TESLA_T4:1",
+            ],
             "n1-standard-32 can have 2 or 4 of NVIDIA_TESLA_T4, not 1",
         ),
-        (["--chief_machine=g2-standard-8", "--chief_accelerator=NVIDIA_L4:1"], "computes nothing"),
-        (["--cpus=8"], "chief: Vertex AI has no --cpus, only machine types; give --chief_machine"),
-        (["--ps_memory=8GiB"], "ps: Vertex AI has no --memory"),
-        (["--disk_gb=50"], "chief: --disk_gb=50; write 100 to 64000"),
-        (["--worker_disk_type=ssd"], "worker: --disk_type=ssd; Vertex AI has pd-ssd, pd-standard"),
+        (
+            ["--machine=chief:type=g2-standard-8", "--machine=chief:accelerator=NVIDIA_L4:1"],
+            "computes nothing",
+        ),
+        (
+            ["--machine=cpus=8"],
+            "chief: Vertex AI has no cpus, only machine types; give --machine=c",
+        ),
+        (["--machine=ps:memory=8GiB"], "ps: Vertex AI has no memory"),
+        (["--machine=disk_gb=50"], "chief: disk_gb=50; write 100 to 64000"),
+        (
+            ["--machine=worker:disk_type=ssd"],
+            "worker: disk_type=ssd; Vertex AI has pd-ssd, pd-standard",
+        ),
         (["--restarts=7"], "--restarts=7: Vertex AI retries a job up to 3 times or never"),
         (["--queue_seconds=60"], "limits the wait for machines only with --flex_start"),
         (["--flex_start"], "--flex_start is for machines with GPUs, in every role"),
         ([*FLEX, "--spot"], "--spot and --flex_start are two ways to get machines; give one"),
         ([*FLEX, "--timeout_seconds=700000"], "with --flex_start a job has 604800 at most"),
         (
-            [*FLEX, "--ps_machine=n2-standard-8", "--ps_accelerator=none"],
+            [*FLEX, "--machine=ps:type=n2-standard-8", "--machine=ps:accelerator=none"],
             "the chief has g2-standard-8 with NVIDIA_L4:1 and the ps n2-standard-8; give --machine",
         ),
         (
-            [*FLEX, "--ps_disk_gb=200"],
+            [*FLEX, "--machine=ps:disk_gb=200"],
             "and the ps g2-standard-8 with NVIDIA_L4:1 and a disk of 200",
         ),
         ([f"--env=V{n}=1" for n in range(101)], "101 --env; Vertex AI takes 100 at most"),
@@ -75,7 +99,6 @@ BOARD = "--tensorboard=projects/p/locations/{}/tensorboards/1"
         (["--package=https://x/y.tar.gz"], "Vertex AI installs packages from gs://"),
         (["--staging_bucket=bucket"], "--staging_bucket=bucket: write gs://BUCKET/PATH"),
         (["--workers=0"], "the job has ps but no worker"),
-        (["--tune=configs/studies/none.py"], "--tune=configs/studies/none.py: no such file or"),
         (["--chaos=kill:ps:0@1s"], "--chaos is of --target=local, not vertex"),
         (["--wrokers=2"], "Unknown command line flag 'wrokers'"),
         (["--format=xml"], "--format=xml"),
@@ -112,10 +135,13 @@ def test_arguments_with_which_no_task_could_run(vertex, vertex_submit, arguments
     "flags",
     [
         [*GPU],
-        ["--worker_machine=a2-highgpu-8g", "--worker_accelerator=NVIDIA_TESLA_A100:8"],
-        ["--worker_machine=n1-standard-16", "--worker_accelerator=NVIDIA_TESLA_V100:2"],
-        ["--worker_machine=n1-highmem-96", "--worker_accelerator=NVIDIA_TESLA_T4:4"],
-        ["--worker_machine=c3-standard-22"],
+        ["--machine=worker:type=a2-highgpu-8g", "--machine=worker:accelerator=NVIDIA_TESLA_A100:8"],
+        [
+            "--machine=worker:type=n1-standard-16",
+            "--machine=worker:accelerator=NVIDIA_TESLA_V100:2",
+        ],
+        ["--machine=worker:type=n1-highmem-96", "--machine=worker:accelerator=NVIDIA_TESLA_T4:4"],
+        ["--machine=worker:type=c3-standard-22"],
         [*FLEX, "--queue_seconds=3600", "--timeout_seconds=604800"],
         ["--image=tfps/train@sha256:" + "0" * 64],
         ["--image=localhost:5000/tfps"],

@@ -217,7 +217,7 @@ def operate(kind, parts, operations, steps, made):
         kind: Of `OPTIONS`.
         parts: How many there may be.
         operations: How many at least.
-        steps: After so many all begins anew.
+        steps: After so many all begins again.
         made: Counts them.
 
     Raises:

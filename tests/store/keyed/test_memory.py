@@ -9,7 +9,7 @@ import pytest
 from tests.store.keyed.groups import Keyed
 
 KEYS, BATCH, MAX_ROWS = 2_000_000, 2_000, 20_000
-# What may be added when a fifth of the keys have come: the index is made anew again and again, by
+# What may be added when a fifth of the keys have come: the index is made again again and again, by
 # an allocator that gives back what it likes. A leak of one byte a key would be 1.6 MB, of a row
 # with its slot, its record and its place, 230 MB.
 TOLERANCE = 24 << 20

@@ -17,7 +17,7 @@ from trainer.chief.run_inputs import RunInputs
 
 IMAGE = "us-central1-docker.pkg.dev/my-project/images/serving:2.20.0"
 VERTEX = "--target=vertex --project=my-project --region=us-central1"
-VERTEX_GOOD = f"{VERTEX} --image={IMAGE} --machine=n2-standard-2"
+VERTEX_GOOD = f"{VERTEX} --image={IMAGE} --machine=type=n2-standard-2"
 
 
 @pytest.mark.parametrize(
@@ -32,14 +32,23 @@ VERTEX_GOOD = f"{VERTEX} --image={IMAGE} --machine=n2-standard-2"
         ("--target=tfserving --namespace=x", "--namespace is of --target=kubernetes"),
         ("--target=tfserving", "--output is missing; name a directory for the files"),
         ("--target=tfserving --output=o --name=Clicks", "--name=Clicks: write 1 to 40 lowercase"),
-        ("--target=tfserving --output=o --machine=n2-standard-2", "takes no --machine"),
+        ("--target=tfserving --output=o --machine=type=n2-standard-2", "takes no --machine=type"),
         ("--target=tfserving --output=o --max_replicas=2", "is one server: leave"),
-        ("--target=kubernetes --accelerator=nvidia-l4:1", "needs an --image that uses GPUs"),
+        (
+            "--target=kubernetes --machine=accelerator=nvidia-l4:1",
+            "needs an --image that uses GPUs",
+        ),
         ("--target=vertex --region=us-central1", "--project is missing"),
-        (f"{VERTEX} --machine=n2-standard-2", "--image=tensorflow/serving:2.20.0: Vertex AI takes"),
-        (f"{VERTEX} --image={IMAGE}", "--machine is missing; give a machine type"),
-        (f"{VERTEX_GOOD} --accelerator=NVIDIA_L4:1", "cannot have a NVIDIA_L4; it comes with g2-s"),
-        (f"{VERTEX_GOOD} --memory=8GiB", "Vertex AI has no --memory, only machine types"),
+        (
+            f"{VERTEX} --machine=type=n2-standard-2",
+            "--image=tensorflow/serving:2.20.0: Vertex AI takes",
+        ),
+        (f"{VERTEX} --image={IMAGE}", "--machine=type=… is missing; give a machine type"),
+        (
+            f"{VERTEX_GOOD} --machine=accelerator=NVIDIA_L4:1",
+            "cannot have a NVIDIA_L4; it comes with g2-s",
+        ),
+        (f"{VERTEX_GOOD} --machine=memory=8GiB", "Vertex AI has no --machine=memory=…, only"),
         (f"{VERTEX_GOOD} --max_batch_size=8", "computes each request alone; leave it out"),
         (f"{VERTEX_GOOD} --service_account=me", "--service_account=me: write its e-mail address"),
         (f"{VERTEX_GOOD} --deployed_model=1", "--deployed_model is of undeploy; leave it"),
@@ -58,7 +67,7 @@ def test_arguments_are_refused_before_anything_is_trained(arguments, message):
     [
         VERTEX_GOOD,
         f"{VERTEX_GOOD} --traffic=10 --max_replicas=3 --label=team=ads",
-        f"{VERTEX} --image={IMAGE}-gpu --machine=g2-standard-8 --accelerator=NVIDIA_L4:1",
+        f"{VERTEX} --image={IMAGE}-gpu --machine=type=g2-standard-8,accelerator=NVIDIA_L4:1",
         "--target=kubernetes --namespace=serving --max_replicas=3",
         "--target=tfserving --output=served",
     ],

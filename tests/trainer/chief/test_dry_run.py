@@ -13,7 +13,7 @@ from tfps import byte_size
 from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
 from tfps.planner.memory import PROCESS_BYTES, WORKING_BYTES, Placement
-from trainer.chief import dry_run
+from trainer.chief import preflight
 from trainer.chief.run_inputs import RunInputs
 
 THREE_PS = Cluster(("h:1",), ("h:2", "h:3"), ("h:4", "h:5", "h:6"))
@@ -40,7 +40,7 @@ def test_a_chiefs_machine_has_room_for_the_worker_beside_it(data, tmp_path):
     told = []
     for cluster in (THREE_PS, dataclasses.replace(THREE_PS, chief_works=True)):
         inputs = RunInputs.check(experiment, cluster, str(tmp_path), None)
-        [line] = [line for line in dry_run.lines(inputs) if line.startswith("chief: ")]
+        [line] = [line for line in preflight.dry_run_lines(inputs) if line.startswith("chief: ")]
         told.append(line)
     assert re.fullmatch(r"chief: needs about \S+ \S+", told[0])
     match = re.fullmatch(
@@ -57,7 +57,7 @@ def test_the_plan_is_a_table_with_every_share(data, tmp_path):
         experiment, data=dataclasses.replace(experiment.data, train=data)
     )
     inputs = RunInputs.check(experiment, THREE_PS, str(tmp_path), None)
-    text = dry_run.lines(inputs)
+    text = preflight.dry_run_lines(inputs)
     assert text[0] == "smoke on 3 ps"
     placement = Placement.of(inputs.layout, 2)
     header = text.index("")
@@ -85,11 +85,11 @@ def test_the_plan_says_what_the_job_dir_keeps_and_what_is_free(data, tmp_path):
         experiment, data=dataclasses.replace(experiment.data, train=data)
     )
     inputs = RunInputs.check(experiment, THREE_PS, str(tmp_path), None)
-    [line] = [line for line in dry_run.lines(inputs) if line.startswith("disk: ")]
+    [line] = [line for line in preflight.dry_run_lines(inputs) if line.startswith("disk: ")]
     size = byte_size.show(Placement.of(inputs.layout, 1).all_bytes)
     assert line.startswith(f"disk: {tmp_path} keeps up to 4 checkpoints of {size} and 3 exports of")
     assert re.search(r" in all; its disk has \S+ \S+ left$", line)
-    [line] = dry_run.disk_lines(dataclasses.replace(inputs, job_dir="gs://bucket/job"))
+    [line] = preflight.disk_lines(dataclasses.replace(inputs, job_dir="gs://bucket/job"))
     assert line.endswith(" in all; in a bucket")
 
 
@@ -99,7 +99,7 @@ def test_the_plan_of_replicas_has_no_wire(data, tmp_path):
         experiment, data=dataclasses.replace(experiment.data, train=data)
     )
     replicas = Cluster(("h:1",), ("h:2",))
-    text = dry_run.lines(RunInputs.check(experiment, replicas, str(tmp_path), None))
+    text = preflight.dry_run_lines(RunInputs.check(experiment, replicas, str(tmp_path), None))
     assert text[0] == "smoke in each of 2 replicas, as on one ps"
     assert not any(line.startswith("wire:") for line in text)
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tfps
 from tests.prediction_model import CONFIG, drawn, expected, export, write_records
 from tfps.errors import UserError
-from tfps.experiment import loader
+from tfps.experiment import overrides
 from tfps.export.loaded_model import ExportedModel
 from trainer.datasets import batched_prediction
 from trainer.datasets.batched_prediction import PredictedRecords
@@ -57,7 +57,7 @@ def test_as_many_as_are_asked_for_are_all(model, tmp_path):
 
 def test_rows_of_text_are_read_as_a_config_says_and_records_without_it(model, tmp_path):
     (tmp_path / "towns.py").write_text(CONFIG)
-    row_format = loader.load(str(tmp_path / "towns.py")).task.rows()
+    row_format = overrides.load(str(tmp_path / "towns.py")).task.rows()
     records = drawn(5)
     lines = [f"{r['age']!r}|{r['ids'][0]}|{r['ids'][1]}|x|{r['town'].decode()}\n" for r in records]
     (tmp_path / "rows.txt").write_text("".join(lines))

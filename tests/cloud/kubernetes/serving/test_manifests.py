@@ -199,11 +199,15 @@ def test_a_model_on_a_volume_is_mounted_where_it_is_and_only_read():
 @pytest.mark.parametrize(
     ("changes", "model", "message"),
     [
-        ({"memory_bytes": GIB}, MODEL, "--memory=1 GiB: gs://bucket/runs/my_job.v2/export/3 with"),
+        (
+            {"memory_bytes": GIB},
+            MODEL,
+            "--machine=memory=1 GiB: gs://bucket/runs/my_job.v2/export/3 with",
+        ),
         (
             {"accelerator": "nvidia-l4", "accelerators": 1},
             MODEL,
-            "--accelerator=nvidia-l4 needs an --image that uses GPUs",
+            "--machine=accelerator=nvidia-l4 needs an --image that uses GPUs",
         ),
         (
             {},

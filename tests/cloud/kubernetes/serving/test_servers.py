@@ -139,7 +139,7 @@ def test_a_repeated_deploy_changes_nothing(cluster, controller, job_dir):
 
 def test_a_rollback_brings_the_version_before_back(cluster, controller, job_dir, capfd):
     assert send(job_dir, "--version=2") == 0
-    assert send(job_dir, "--version=3", "--memory=2GiB") == 0
+    assert send(job_dir, "--version=3", "--machine=memory=2GiB") == 0
     assert run("rollback census") == 0
     assert served(cluster) == 2
     found = only(cluster, "Deployment")

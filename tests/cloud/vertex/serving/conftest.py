@@ -14,7 +14,7 @@ from tfps.export.versions import write_warm_up
 from tfps.storage import objects
 
 IMAGE = "us-central1-docker.pkg.dev/my-project/images/serving:2.20.0"
-DEPLOYMENT = (f"--image={IMAGE}", "--machine=n2-standard-2", "--name=movies")
+DEPLOYMENT = (f"--image={IMAGE}", "--machine=type=n2-standard-2", "--name=movies")
 FEATURES = (Feature("user", "int64", vocabulary=50), Feature("context", "float32", (2,)))
 SIGNATURES = {"serving_default": "features", "serving_examples": "examples"}
 

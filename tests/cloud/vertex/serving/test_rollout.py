@@ -27,7 +27,7 @@ def test_what_is_deployed_without_all_traffic_is_tried_and_gets_it(serving, depl
 
 def test_other_machines_are_another_deployed_model(serving, deploy_version):
     assert deploy_version(1)[0] == 0
-    assert deploy_version(1, "--machine=n2-standard-4")[0] == 0
+    assert deploy_version(1, "--machine=type=n2-standard-4")[0] == 0
     (deployed,) = serving.endpoints["movies"].deployed_models
     assert deployed.dedicated_resources.machine_spec.machine_type == "n2-standard-4"
     assert (serving.counts["upload"], serving.counts["deploy"]) == (1, 2)

@@ -1,0 +1,52 @@
+"""What `--machine` says of machines: `key=value,…`, in programs that start jobs or servers."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from cloud import command_line
+from tfps import byte_size
+from tfps.cluster.spec import JOBS
+from tfps.errors import UserError
+
+_FORMER = re.compile(
+    rf"--?(?:({'|'.join(JOBS)})_)?(machine|cpus|memory|disk_gb|disk_type|accelerator)(?:=(.*))?"
+)
+
+
+def fields(flag: str, text: str, keys: Sequence[str]) -> dict[str, Any]:
+    """The fields of a role or of servers that a text names.
+
+    Args:
+        flag: What stands before the text, for messages: `--machine=` or `--machine=ROLE:`.
+        keys: Those that the program takes.
+    """
+    found: dict[str, Any] = {}
+    for each in text.split(","):
+        key, equals, value = each.partition("=")
+        if not equals or key not in keys:
+            raise UserError(f"{flag}{text}: {each!r} is no key=value; keys are {', '.join(keys)}")
+        found |= _field(f"{flag}{key}", key, value)
+    return found
+
+
+def refuse_former(argv: Iterable[str]) -> None:
+    """Refuses the flags that --machine has replaced, with the new spelling."""
+    for text in argv:
+        match = _FORMER.fullmatch(text)
+        if not match or (match[2] == "machine" and not match[1] and "=" in (match[3] or "=")):
+            continue
+        role = f"{match[1]}:" if match[1] else ""
+        key = "type" if match[2] == "machine" else match[2]
+        raise UserError(f"{text}: write --machine={role}{key}={match[3] or 'VALUE'}")
+
+
+def _field(flag: str, key: str, value: str) -> dict[str, Any]:
+    if key == "memory":
+        return {"memory_bytes": byte_size.parse(value, flag)}
+    if key in ("cpus", "disk_gb"):
+        return {key: command_line.positive(flag, value)}
+    if key == "accelerator":
+        name, count = command_line.accelerator(flag, value)
+        return {"accelerator": name, "accelerators": count}
+    return {"machine" if key == "type" else key: value}

@@ -1,1 +1,0 @@
-"""Searches for better settings: `--tune=configs/studies/….py`."""
