@@ -141,7 +141,7 @@ class Base:
 
 @dataclasses.dataclass(frozen=True)
 class RowRun:
-    """A range of rows in a group of tables, some of which an increment holds."""
+    """A range of rows in a group of tables, with some rows in an increment."""
 
     tensor: str
     first: int
@@ -187,26 +187,31 @@ def slice_specs(touched: int, width: int, first: int, count: int) -> tuple[str, 
     return f"{touched} {first},{count}", f"{touched} {width} {first},{count}:-"
 
 
-@dataclasses.dataclass(frozen=True)
-class Checkpoint:
-    """The content of a commit marker; what earlier versions did not keep is empty."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class State:
+    """A consistent state of parameters and leases; what earlier versions did not keep is empty."""
 
-    path: str
     steps: int
     queue: QueueState
     # identities of the training data of the first epoch, the second, …; then from the front again
     datasets: tuple[dict[str, Any], ...]
     signature: dict[str, Any]  # must be equal for the parameters to fit
     optimizers: dict[str, Any]  # by group of tables whose rows catch up with updates
-    increment: Increment | None  # None for a full checkpoint
-    saved_at: float  # of the commit, seconds since 1970
-    files: tuple[CheckpointFile, ...]
+    increment: Increment | None = None  # None for all of everything
     losses: TrainingLosses = NO_LOSSES
-    learning_rates: tuple[
-        tuple[int, float], ...
-    ] = ()  # as of `LearningRates.changes`; none where the chief may set none
+    # as of `LearningRates.changes`; none where the chief may set none
+    learning_rates: tuple[tuple[int, float], ...] = ()
     # `Numbering.summary` by the layer's path
     numberings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Checkpoint(State):
+    """The content of a commit marker."""
+
+    path: str
+    saved_at: float  # of the commit, seconds since 1970
+    files: tuple[CheckpointFile, ...]
 
     @property
     def name(self) -> str:
@@ -227,19 +232,10 @@ class Checkpoint:
         return posixpath.join(posixpath.dirname(self.path), self.base.name)
 
 
-@dataclasses.dataclass(frozen=True)
-class Draft:
-    """A consistent state of parameters and leases, not written yet."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Draft(State):
+    """A state that is not written yet."""
 
-    steps: int
-    queue: QueueState
-    datasets: tuple[dict[str, Any], ...]
-    signature: dict[str, Any]
-    optimizers: dict[str, Any]
-    increment: Increment | None = None  # what to write of the tables; None for everything
-    losses: TrainingLosses = NO_LOSSES
-    learning_rates: tuple[tuple[int, float], ...] = ()
-    numberings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     keyed: KeyedSnapshot | None = None  # what to write of tables without vocabularies
 
     @classmethod

@@ -120,7 +120,7 @@ class Retention:
     # so many of the newest stay; if several, also the newest on another base: one damaged file
     # spoils not all
     last: int
-    # the first stays for good, then one whenever so many hours have passed; 0 for none
+    # the first stays for good, then one every so many hours; 0 for none
     hours: float = 0.0
     best: BestMetric | None = None  # the one with the best evaluation stays
 

@@ -22,7 +22,7 @@ from tfps.store.partitioned_variable import TensorSlice, rows_at_once
 from tfps.store.stored_row import StoredRow
 
 _DEVICE = "/device:CPU:0"
-_DROPPED_BITS = 12  # of a float32's mantissa: norms are told apart by the 2,048th part
+_DROPPED_BITS = 12  # of a float32's mantissa: norms are equal within the 2,048th part
 _BINS = 1 << (31 - _DROPPED_BITS)
 
 

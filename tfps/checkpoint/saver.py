@@ -1,6 +1,7 @@
-"""Saves checkpoints, one at a time, while training goes on or not."""
+"""Saves checkpoints, one at a time, while training continues or not."""
 
 import concurrent.futures
+import dataclasses
 import logging
 import posixpath
 import threading
@@ -16,6 +17,7 @@ from tfps.checkpoint.checkpoint import (
     CheckpointFile,
     DamagedCheckpointError,
     Draft,
+    State,
     TrainingLosses,
     explain_failures,
 )
@@ -87,20 +89,8 @@ def _write_files(
     writer.write(path, draft.increment, draft.keyed, pace)
     written = CheckpointFile.all_in(path)
     files.sync([*(posixpath.join(path, file.name) for file in written), path])
-    return Checkpoint(
-        path,
-        draft.steps,
-        draft.queue,
-        draft.datasets,
-        draft.signature,
-        draft.optimizers,
-        draft.increment,
-        time.time(),
-        written,
-        draft.losses,
-        draft.learning_rates,
-        draft.numberings,
-    )
+    state = {each.name: getattr(draft, each.name) for each in dataclasses.fields(State)}
+    return Checkpoint(path=path, saved_at=time.time(), files=written, **state)
 
 
 class Saver:

@@ -12,7 +12,7 @@ from tfps.checkpoint.increments import trace_now
 from tfps.checkpoint.keyed_snapshot import KeyedSnapshot, Pace
 from tfps.store.partitioned_variable import TensorSlice
 
-# Of a ps. Each turn is a graph that every task is told of, and a file that storage renames.
+# Of a ps. Each turn is a graph on every task, and a file that storage renames.
 TURN_BYTES, _MOST_TURNS = 128 << 20, 4
 _Chunk = tuple[TensorSlice, int, int]  # with its first row and number of rows
 # What a slice is asked for: for every run, where to write it; its bounds, as rows of the slice; and
@@ -101,7 +101,7 @@ def _write(
 class SliceWriter:
     """Writes the same slices whole, repeatedly, as logical tensors in slices.
 
-    In turns, each of which writes a part of every ps's chunks into a file of that ps.
+    In turns: each writes a part of every ps's chunks into a file of that ps.
     """
 
     def __init__(self, slices: Sequence[TensorSlice], most_turns: int):

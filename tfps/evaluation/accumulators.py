@@ -15,7 +15,7 @@ from tfps.experiment.ranking_metrics import GroupedMetric, GroupMean, GroupSums
 from tfps.experiment.task import Metric
 from tfps.model.compiled_task import CompiledMetric, RunningKerasMetric
 
-EXACT_RECORDS = 1_000_000  # up to so many the AUC is exact; they take 5 bytes each
+EXACT_RECORDS = 1_000_000  # up to here the AUC is exact; they take 5 bytes each
 _MOST_EDGES = 1 << 19
 # Means over records: that of two parts is that of both together, weighted by their records.
 _MEANS = (

@@ -10,9 +10,9 @@ import numpy as np
 
 from tfps.errors import UserError
 
-HELD_RECORDS = 1 << 22  # up to so many are in memory; they take 20 bytes each, 28 if ids are text
+HELD_RECORDS = 1 << 22  # at most in memory; they take 20 bytes each, 28 if ids are text
 _PARTITIONS = 256  # of the file; no group is in two of them
-_BITS = 8  # which tell them apart
+_BITS = 8  # of the partition's number
 _MIXER = np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing: neighbouring ids go anywhere
 _DIGEST_BYTES = 16
 

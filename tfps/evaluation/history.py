@@ -52,7 +52,7 @@ class Evaluations:
     def __init__(self, job_dir: str):
         self._path = posixpath.join(job_dir, "evaluations")
         self._known: dict[str, Evaluation] = {}  # read or written before
-        self._damaged: set[str] = set()  # that were told of
+        self._damaged: set[str] = set()  # reported before
 
     def write(self, evaluation: Evaluation) -> None:
         """Adds an evaluation, in place of one of the same checkpoint."""
@@ -71,7 +71,7 @@ class Evaluations:
         self._known = {name: evaluation for name, evaluation in found.items() if evaluation}
         return list(self._known.values())
 
-    def forget(self, is_stale: Callable[[Evaluation], bool]) -> int:
+    def delete(self, is_stale: Callable[[Evaluation], bool]) -> int:
         """Deletes stale evaluations; returns how many."""
         stale = [evaluation.checkpoint for evaluation in self.all() if is_stale(evaluation)]
         for checkpoint in stale:
@@ -102,7 +102,7 @@ class Evaluations:
         try:
             if data.pop("format") != FORMAT:
                 raise ValueError("another format")
-            if data["checkpoint"] != checkpoint:  # which names the file that `forget` deletes
+            if data["checkpoint"] != checkpoint:  # which names the file that `delete` removes
                 raise ValueError(f"it is of checkpoint {data['checkpoint']!r}")
             return Evaluation(**data)
         except (ValueError, KeyError, TypeError, AttributeError) as error:

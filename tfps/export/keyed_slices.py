@@ -12,7 +12,7 @@ from tfps.store.keyed_layout import KeyedLayout, hashes_of, hashes_of_array
 
 NO_KEY = np.iinfo(np.int64).max  # the greatest hash
 NOWHERE = -1
-# Of the table beside the hashes themselves, while it is filled too; seen were 53 for 10^7 keys.
+# Of the table without the hashes themselves, also while it is filled; measured: 53 at 10^7 keys.
 BYTES_PER_KEY = 64
 # Given hashes `[n]` int64, whether each is there `[n]`, and what is kept of their rows.
 Gather = Callable[[tf.Tensor], tuple[tf.Tensor, Sequence[tf.Tensor]]]

@@ -62,6 +62,17 @@ class BagEmbedding(keras.layers.Layer, abc.ABC):
     def _row_ids(self, ids: tf.Tensor) -> tf.Tensor:
         """The table's ids, int64, in the shape of the ids."""
 
+    def _table_options(self, embeddings_initializer: Any) -> dict[str, Any]:
+        return {
+            "embeddings_initializer": initializer_of(
+                embeddings_initializer, f"layer {self.name!r}: embeddings_initializer="
+            ),
+            "dtype": self.variable_dtype,
+            "row_dtype": self.row_dtype,
+            "trainable": self.trainable,
+            "name": "table",
+        }
+
     def _refuse_less_than_one(self, **sizes: int) -> None:
         for option, size in sizes.items():
             if size < 1:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfps import arguments
 from tfps.errors import UserError
-from tfps.layers.bags import BagEmbedding, Padding, initializer_of
+from tfps.layers.bags import BagEmbedding, Padding
 
 LEAST_RECENT, LEAST_FREQUENT, NONE = "least_recent", "least_frequent", "none"
 EVICT_FIRST = (LEAST_RECENT, LEAST_FREQUENT, NONE)
@@ -187,13 +187,7 @@ class DynamicEmbedding(BagEmbedding):
             output_dim,
             self.options,
             key_dtype,
-            embeddings_initializer=initializer_of(
-                embeddings_initializer, f"layer {self.name!r}: embeddings_initializer="
-            ),
-            dtype=self.variable_dtype,
-            row_dtype=row_dtype,
-            trainable=self.trainable,
-            name="table",
+            **self._table_options(embeddings_initializer),
         )
 
     def get_config(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfps import arguments
 from tfps.layers import id_check
-from tfps.layers.bags import BagEmbedding, Padding, initializer_of
+from tfps.layers.bags import BagEmbedding, Padding
 from tfps.layers.id_check import refuse_outside
 
 OUT_OF_RANGE = ("error", "default", "hash")
@@ -100,13 +100,7 @@ class Embedding(BagEmbedding):
         self.table = EmbeddingTable(
             input_dim + (out_of_range == "default"),
             output_dim,
-            embeddings_initializer=initializer_of(
-                embeddings_initializer, f"layer {self.name!r}: embeddings_initializer="
-            ),
-            dtype=self.variable_dtype,
-            row_dtype=row_dtype,
-            trainable=self.trainable,
-            name="table",
+            **self._table_options(embeddings_initializer),
         )
 
     def get_config(self) -> dict[str, Any]:

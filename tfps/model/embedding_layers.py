@@ -28,7 +28,7 @@ _OF_NORMS = (keras.constraints.MaxNorm, keras.constraints.MinMaxNorm, keras.cons
 _log = logging.getLogger(__name__)
 _EXACT_FLOATS = 1 << 24  # above it, float32 does not hold every integer
 _WHOLE_BYTES = 256 << 20  # a table that may travel as a whole with every step
-_DRAWN_BYTES = 256 << 20  # a table that the chief may draw, of which rows become a constant
+_DRAWN_BYTES = 256 << 20  # a table that the chief may draw, to make rows of it a constant
 
 
 def zero_rows(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
@@ -113,15 +113,15 @@ def row_constraint(layer: keras.layers.Embedding) -> keras.constraints.Constrain
     if kind in _OF_NORMS and np.ravel(constraint.axis).tolist() not in ([1], [-1]):
         raise UserError(
             f"layer {layer.path!r}: embeddings_constraint {kind.__name__} has "
-            f"axis={constraint.axis}, so that it scales columns by all rows of the table, of which "
-            "a step knows few; say axis=1, which scales each row by itself"
+            f"axis={constraint.axis}, so that it scales columns by all rows of the table, and "
+            "a step has few of them; say axis=1, which scales each row by itself"
         )
     is_gradual = kind is keras.constraints.MinMaxNorm and constraint.rate != 1
     if is_gradual or kind not in (*_OF_NORMS, keras.constraints.NonNeg):
         name = f"{kind.__name__} with rate={constraint.rate}" if is_gradual else kind.__name__
         raise UserError(
             f"layer {layer.path!r}: embeddings_constraint {name} may change every row in every "
-            "step, of which a table on the ps changes few; use keras.constraints.NonNeg, or "
+            "step, and a table on the ps changes few; use keras.constraints.NonNeg, or "
             "MaxNorm, UnitNorm or MinMaxNorm (rate=1) with axis=1"
         )
     return constraint
@@ -190,7 +190,7 @@ class EmbeddingLayers:
             refuse_options(layer)
             self.tables[index] = dataclasses.replace(
                 self.tables[index],
-                # It may be told after it was built, or by the model that it is a part of.
+                # Users may set it after the layer was built, or on the model around it.
                 is_trained=layer.trainable,
                 constraint=row_constraint(layer),
             )
@@ -247,8 +247,8 @@ class EmbeddingLayers:
     def _leave_whole(self, used: WholeTableUsedError) -> None:
         if used.has_keys:
             raise UserError(
-                f"layer {used.path!r}: the model uses its whole table (layer.embeddings), of which "
-                "a table without a vocabulary has none; call the layer on the keys it is to look up"
+                f"layer {used.path!r}: the model uses its whole table (layer.embeddings), but "
+                "one without a vocabulary has no matrix; call the layer on the keys to look up"
             ) from None
         if used.size > _WHOLE_BYTES:
             raise UserError(
@@ -318,7 +318,7 @@ class EmbeddingLayers:
             if keys:
                 raise UserError(
                     f"layer {layer.path!r}: rows of a table without a vocabulary belong to keys, "
-                    "of which a matrix says nothing"
+                    "and a matrix has none"
                 )
             kept = keep_rows(name, (layer.input_dim, layer.output_dim), rows)
             index = self._layers.index(layer)

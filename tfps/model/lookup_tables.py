@@ -26,9 +26,9 @@ from tfps.model import keras_patches
 _LOOKUPS = keras.layers.StringLookup, keras.layers.IntegerLookup
 _BY_SETTINGS = keras.layers.Hashing, keras.layers.HashedCrossing, keras.layers.Discretization
 _OF_ANY_LAYER = "name", "dtype", "trainable"
-# What a model may hold beside the variables that Keras knows, and a SavedModel of it needs.
+# Parts of a model, besides the variables that Keras knows, that a SavedModel needs.
 _RESOURCES = (tf.Variable, tf.saved_model.Asset, tf.saved_model.experimental.TrackableResource)
-_MOST_BYTES = 256 << 20  # a graph, of which a table's content is a part, must stay below 2 GiB
+_MOST_BYTES = 256 << 20  # a graph, with the table's content, must stay below 2 GiB
 _Content = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 
 

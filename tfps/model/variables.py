@@ -16,7 +16,7 @@ _Factors = dict[int, float | None]
 _SAME = {"Cast", "Identity", "StopGradient", "PreventGradient", "EnsureShape", "CheckNumerics"}
 _SUMS = {"Add", "AddN", "AddV2"}
 _DEVICES = 1 << 16  # more than a step is split over
-_LAYER_SHIFT = 48  # behind 2^32 steps of so many devices
+_LAYER_SHIFT = 48  # above 2^32 steps of _DEVICES
 
 
 def kept_by_step(

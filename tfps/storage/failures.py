@@ -105,7 +105,7 @@ def attempt_change(doing: str, path: str, work: Callable[[], None]) -> None:
         raise explain(error, doing, path) from None
 
 
-class Patience:
+class StaleReadTolerance:
     """Repeats its last answer while storage gives none, for up to `seconds`."""
 
     def __init__(self, seconds: float = HOLD_SECONDS):
@@ -124,7 +124,7 @@ class Patience:
             if silent > self._seconds:
                 raise StorageError(f"for {silent:.0f} s {error}", may_pass=True) from None
             if not self._is_waiting:
-                _log.warning("%s; going on meanwhile, for up to %.0f s", error, self._seconds)
+                _log.warning("%s; continuing for up to %.0f s without it", error, self._seconds)
             self._is_waiting = True
             return last
         self._answered, self._is_waiting = time.monotonic(), False
