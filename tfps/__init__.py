@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from tfps.export.loaded_model import ExportedModel, load_model
     from tfps.layers.dynamic_embedding import DynamicEmbedding
     from tfps.layers.embedding import Embedding
-    from tfps.layers.rows_of_files import RowsOfFiles
-    from tfps.layers.rows_of_ids import RowsOfIds
+    from tfps.layers.rows_of_files import RowsOfFiles, RowsOfIds
     from tfps.model.compiled_task import task_of
     from tfps.optimizers.row_wise_adagrad import RowWiseAdagrad
 
@@ -93,7 +92,7 @@ _MODULES = {
     "RowFormat": "tfps.data.row_format",
     "RowWiseAdagrad": "tfps.optimizers.row_wise_adagrad",
     "RowsOfFiles": "tfps.layers.rows_of_files",
-    "RowsOfIds": "tfps.layers.rows_of_ids",
+    "RowsOfIds": "tfps.layers.rows_of_files",
     "SummedMetric": "tfps.experiment.metrics",
     "Sync": "tfps.experiment.mode",
     "Task": "tfps.experiment.task",

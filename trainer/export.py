@@ -19,8 +19,8 @@ from tfps.checkpoint.saved_values import named_checkpoint
 from tfps.data.manifest import directories
 from tfps.errors import UserError
 from tfps.experiment.experiment import FLOAT32, Experiment
-from tfps.export.checkpoint_parameters import CheckpointParameters
 from tfps.export.keras_file import MODEL, WEIGHTS, export_keras
+from tfps.export.parameters import CheckpointParameters
 from tfps.export.saved_model import ExportForm, export
 from tfps.export.sliced_variables import RowEncoding
 from tfps.model.stateless_model import StatelessModel

@@ -13,7 +13,7 @@ from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.restore import restore, restore_newest
 from tfps.errors import UserError
 from tfps.leases.queue import QueueState
-from tfps.storage import checksum
+from tfps.storage import files
 
 NEWEST = "000000000000-000002-000000000000"
 
@@ -55,7 +55,7 @@ def name_path(path):
     fields = json.loads(path.read_text())
     fields["files"][0]["name"] = "../../secret"
     del fields["crc32c"]
-    crc32c = checksum.of_bytes(json.dumps(fields, sort_keys=True).encode())
+    crc32c = files.checksum_of(json.dumps(fields, sort_keys=True).encode())
     path.write_text(json.dumps({**fields, "crc32c": crc32c}))
 
 
@@ -151,7 +151,7 @@ def test_a_checkpoint_that_does_not_fit_is_an_error_whatever_is_older(saved, tra
 
 
 FORMAT_4 = {"format": 4}
-FORMAT_4 |= {"crc32c": checksum.of_bytes(json.dumps(FORMAT_4).encode())}
+FORMAT_4 |= {"crc32c": files.checksum_of(json.dumps(FORMAT_4).encode())}
 
 
 @pytest.mark.parametrize("marker", [{"format": 2}, {"format": 3}, FORMAT_4])
@@ -194,7 +194,7 @@ def test_a_checkpoint_of_before_epochs_had_data_of_their_own_is_read(saved, trai
     [fields["dataset"]] = fields.pop("datasets")
     del fields["crc32c"]
     fields["format"] = 5
-    fields["crc32c"] = checksum.of_bytes(json.dumps(fields, sort_keys=True).encode())
+    fields["crc32c"] = files.checksum_of(json.dumps(fields, sort_keys=True).encode())
     path.write_text(json.dumps(fields))
     restored, passed_over = restore_newest(directory, trainer.store, DATA)
     assert (restored.name, restored.datasets, passed_over) == (NEWEST, DATA, {})

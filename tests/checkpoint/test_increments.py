@@ -122,14 +122,14 @@ def test_a_layer_is_taken_of_an_increment_with_its_base(
         np.testing.assert_allclose(found, theirs, rtol=0, atol=1e-6)
 
 
-def test_after_a_restore_increments_go_on_from_the_same_base(trainer, second, others, directory):
+def test_after_a_restore_increments_resume_from_the_same_base(trainer, second, others, directory):
     with saver_of(directory, trainer.store) as saver:
         full = save(saver, 0)
         train(trainer, 0)
         saved = save(saver, 1)
     restore(saved, second.store, DATA)
     with saver_of(directory, second.store) as saver:
-        saver.go_on_from(saved)
+        saver.resume_from(saved)
         nothing_more = save(saver, 2)
         assert nothing_more.increment.touched(TABLE) == saved.increment.touched(TABLE)
         train(second, 2)
@@ -185,7 +185,7 @@ def test_what_would_be_too_large_or_must_be_full_is_full_and_the_next_builds_on_
         assert save(saver, 3).increment.base == asked_for.base
     half = first.size / asked_for.size / 2
     with saver_of(directory, trainer.store, largest_increment=half) as saver:
-        saver.go_on_from(asked_for)
+        saver.resume_from(asked_for)
         train(trainer, 3)
         assert save(saver, 4).increment is None
 
@@ -272,7 +272,7 @@ def test_a_base_that_was_replaced_is_not_taken_for_the_right_one(saved, director
 def test_retention_keeps_the_base_and_one_of_another(saved, tmp_path, trainer):
     directory = CheckpointDirectory(str(tmp_path))
     with saver_of(directory, trainer.store, last=2) as saver:
-        saver.go_on_from(saved[4][0])
+        saver.resume_from(saved[4][0])
         train(trainer, 5)
         last = save(saver, 5)
     first, other, base, _, newest = (checkpoint.name for checkpoint, _ in saved)

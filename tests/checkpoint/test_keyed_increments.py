@@ -114,7 +114,7 @@ def test_a_run_that_was_restored_goes_on_with_the_same_base(trained, directory):
     other = RowTrainer(store_of(TASK, 3))
     restore(saved, other.store, DATA)
     with saver_of(directory, other.store, largest_increment=MOST) as saver:
-        saver.go_on_from(saved)
+        saver.resume_from(saved)
         other.train(URLS, [7])
         later = save(saver, 2)
     assert later.increment.base == full.base

@@ -10,7 +10,7 @@ from tfps.data.dataset_writer import DatasetWriter
 from tfps.data.examples import encode
 from tfps.data.manifest import Manifest
 from tfps.errors import UserError
-from tfps.storage import checksum
+from tfps.storage import files
 
 TASK = Smoke()
 NO_FILES = ("../few", "/etc/passwd", "a/b", "", ".", "..", "few\0", "/")
@@ -51,7 +51,7 @@ def test_what_is_written_is_read(dataset: Manifest) -> None:
 
 def test_the_checksum_is_the_known_one(tmp_path: Path) -> None:
     (tmp_path / "digits").write_text("123456789")
-    assert checksum.of_file(str(tmp_path / "digits")) == "e3069283"
+    assert files.checksum_of_file(str(tmp_path / "digits")) == "e3069283"
 
 
 def test_directories_that_are_no_dataset(tmp_path: Path) -> None:

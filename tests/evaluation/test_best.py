@@ -47,9 +47,6 @@ def test_the_first_of_the_best_wins():
     values = [{"x": 2.0}, {"x": 1.0}, {"x": 3.0}, {"x": 1.0}, {"x": 3.0}]
     assert lower.best(values) == 1
     assert higher.best(values) == 2
-    assert higher.is_better({"x": 2.0}, {"x": 1.0})
-    assert not higher.is_better({"x": 1.0}, {"x": 1.0})
-    assert lower.is_better({"x": 1.0}, {"x": 2.0})
 
 
 @pytest.mark.parametrize("nothing", [{}, {"x": math.nan}, {"x": math.inf}, {"x": -math.inf}])
@@ -59,6 +56,3 @@ def test_what_is_no_number_is_never_the_best(nothing, is_higher_better):
     assert metric.best([nothing, {"x": 5.0}, nothing]) == 1
     assert metric.best([nothing, nothing]) is None
     assert metric.best([]) is None
-    assert metric.is_better({"x": 5.0}, nothing)
-    assert not metric.is_better(nothing, {"x": 5.0})
-    assert not metric.is_better(nothing, nothing)

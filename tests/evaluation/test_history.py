@@ -38,11 +38,11 @@ def test_a_file_that_is_being_written_is_no_evaluation(tmp_path):
 
 def test_stale_ones_are_forgotten(tmp_path):
     directory, reader = Evaluations(str(tmp_path)), Evaluations(str(tmp_path))
-    assert directory.forget(lambda evaluation: True) == 0
+    assert directory.delete(lambda evaluation: True) == 0
     for evaluation in (FIRST, SECOND):
         directory.write(evaluation)
     assert reader.all() == [FIRST, SECOND]
-    assert directory.forget(lambda evaluation: evaluation.epoch > 1) == 1
+    assert directory.delete(lambda evaluation: evaluation.epoch > 1) == 1
     assert directory.all() == reader.all() == [FIRST]
 
 
@@ -75,7 +75,7 @@ def test_an_evaluation_cannot_name_another_file(tmp_path):
     path = tmp_path / "evaluations" / f"{FIRST.checkpoint}.json"
     path.write_text(path.read_text().replace(FIRST.checkpoint, "../precious"))
     with pytest.raises(UserError, match=r"it is of checkpoint '\.\./precious'"):
-        Evaluations(str(tmp_path)).forget(lambda evaluation: True)
+        Evaluations(str(tmp_path)).delete(lambda evaluation: True)
     assert precious.read_text() == "precious"
 
 

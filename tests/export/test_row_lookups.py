@@ -164,18 +164,18 @@ def changed(model, directory, tables):
     return ExportedModel(str(directory), tf.saved_model.load(model.directory), schema)
 
 
-def test_a_model_that_does_not_tell_of_tables_predicts_and_says_what_to_do(exported, tmp_path):
+def test_a_model_without_recorded_tables_predicts_and_says_what_to_do(exported, tmp_path):
     model = changed(exported["whole"], tmp_path, None)
     assert model.predict({**BATCH, "token": np.arange(20)})
     for ask in (lambda: model.tables, lambda: model.rows("wide/embeddings", [0])):
-        with pytest.raises(UserError, match="did not tell of tables; export the model again"):
+        with pytest.raises(UserError, match="recorded no tables; export the model again"):
             ask()
 
 
 @pytest.mark.parametrize(
     ("tables", "message"),
     [
-        ([], "tells of 0 tables, but the SavedModel gives rows of 3"),
+        ([], "has 0 tables, but the SavedModel gives rows of 3"),
         (3, "'tables' is not a list of tables with name, rows and dim"),
         ([{"name": "wide"}], "'tables' is not a list of tables with name, rows and dim"),
         ([1, 2, 3], "'tables' is not a list of tables with name, rows and dim"),

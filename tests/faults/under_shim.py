@@ -11,7 +11,7 @@ from tfps.errors import RunError
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
-from tfps.storage import atomic_file, failures, files
+from tfps.storage import failures, files
 from tfps.storage.failures import StorageError
 
 ERRORS = ("EIO", "ESTALE", "ETIMEDOUT")
@@ -75,7 +75,7 @@ def test_an_answer_that_did_not_come_is_no_no(tmp_path, faults, kind):
 def test_what_may_pass_is_tried_again(tmp_path, faults, monkeypatch):
     monkeypatch.setattr(failures, "PATIENCE_SECONDS", 60.0)
     faults("ESTALE", 1, 3)
-    atomic_file.write(str(tmp_path / "file"), b"content")
+    files.replace(str(tmp_path / "file"), b"content")
     assert files.read(str(tmp_path / "file")) == b"content"
     faults("EIO", 1, 1)
     files.rename(str(tmp_path / "file"), str(tmp_path / "other"))
@@ -86,7 +86,7 @@ def test_a_full_disk_is_not_waited_for(tmp_path, faults, monkeypatch):
     monkeypatch.setattr(failures, "PATIENCE_SECONDS", 3600.0)
     faults("ENOSPC")
     with pytest.raises(StorageError, match=r"file cannot be written .*; make room") as full:
-        atomic_file.write(str(tmp_path / "file"), b"content")
+        files.replace(str(tmp_path / "file"), b"content")
     assert not full.value.may_pass
 
 
@@ -109,7 +109,7 @@ def test_a_chief_holds_its_job_while_the_storage_is_silent(tmp_path, faults, mon
 
 @pytest.mark.parametrize("kind", ERRORS)
 def test_a_ps_that_leaves_is_still_leaving_while_the_storage_is_silent(tmp_path, faults, kind):
-    notices, held = PreemptionNotices(str(tmp_path)), failures.Patience()
+    notices, held = PreemptionNotices(str(tmp_path)), failures.StaleReadTolerance()
     notices.post(TaskName("ps", 1))
     leaving = held.ask(notices.posted, [])
     faults(kind)

@@ -16,7 +16,7 @@ from tfps.model.keras_patches import (
     layers_of,
     schedule_class,
 )
-from tfps.model.lookup_tables import LookupTables
+from tfps.model.lookup_tables import lookup_tables_taken_over
 from tfps.optimizers.rules import _RULES
 
 
@@ -205,10 +205,9 @@ def test_global_settings():
 
 
 def test_patched_lookup_table():
-    tables, before = LookupTables(), tf.lookup.StaticHashTable.__init__
-    with tables.taken_over():
+    before = tf.lookup.StaticHashTable.__init__
+    with lookup_tables_taken_over():
         layer = keras.layers.IntegerLookup(vocabulary=[5, 7])
-    assert len(tables) == 1
     assert tf.lookup.StaticHashTable.__init__ is before
     find = tf.function(layer, autograph=False).get_concrete_function(tf.TensorSpec([2], tf.int64))
     assert find(tf.constant([7, 9], tf.int64)).numpy().tolist() == [2, 0]

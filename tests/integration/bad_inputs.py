@@ -10,7 +10,7 @@ from bad_input import CONFIG, Case, Place
 from datasets_on_disk import generate
 
 from tfps.data import manifest
-from tfps.storage import checksum
+from tfps.storage import files
 
 UNREACHABLE = {"chief": ["127.0.0.1:20001"], "worker": ["127.0.0.1:2"], "ps": ["UNSERVED"]}
 
@@ -85,7 +85,7 @@ def shard_of_another_schema(place: Place) -> list[str]:
             writer.write(example.SerializeToString())
 
     def change(content: dict) -> None:
-        size, crc32c = os.path.getsize(path), checksum.of_file(path)
+        size, crc32c = os.path.getsize(path), files.checksum_of_file(path)
         content["shards"][0] |= {"bytes": size, "crc32c": crc32c}
 
     place.edit_manifest(change)

@@ -88,7 +88,7 @@ def test_steps_between_exchanges_are_chosen_once_in_a_job(tmp_path: pathlib.Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ps", [0, 1])
-def test_rounds_go_on_from_the_checkpoint_when_a_ps_is_killed(
+def test_rounds_resume_from_the_checkpoint_when_a_ps_is_killed(
     tmp_path: pathlib.Path, ps: int
 ) -> None:
     """With the first ps the barrier loop is lost, with the other a part of the parameters."""

@@ -245,7 +245,7 @@ def test_a_run_that_goes_on_reports_what_is_trained_at_once(
 
 
 @pytest.mark.slow
-def test_more_epochs_go_on_from_the_checkpoint_on_another_cluster(
+def test_more_epochs_resume_from_the_checkpoint_on_another_cluster(
     datasets: Datasets, tmp_path: pathlib.Path
 ) -> None:
     """More workers than shards, and another number of ps than before."""

@@ -18,9 +18,8 @@ from tests.embedding_bags import (
 from tfps.data.feature import Feature
 from tfps.errors import UserError
 from tfps.experiment.task import Task
-from tfps.layers.dynamic_embedding import DynamicEmbedding, string_keys
+from tfps.layers.dynamic_embedding import DynamicEmbedding, KeyOptions, string_keys
 from tfps.layers.embedding import Embedding
-from tfps.layers.key_options import KeyOptions
 from tfps.model.embedding_layers import EmbeddingLayers
 from tfps.model.stateless_model import StatelessModel
 

@@ -3,11 +3,13 @@
 Queue, progress and chief are the real ones; closures are those of `closure_model`.
 """
 
+import dataclasses
 import functools
 import json
 import random
 import types
 
+import msgspec
 import numpy as np
 
 from tests.leases.closure_model import (
@@ -62,7 +64,7 @@ class Leases:
         orphaned = self.places.progress.orphaned_batches()
         self.queue.repeat((orphaned - self.orphaned) * BATCH)
         self.orphaned = orphaned
-        self.saved = json.dumps(self.queue.state().to_json()), self.trained.copy()
+        self.saved = json.dumps(dataclasses.asdict(self.queue.state())), self.trained.copy()
 
     def happen(self, drawn):
         """One of the things that can be next does."""
@@ -146,7 +148,7 @@ class Leases:
         """The chief is lost; parameters and queue are those of its last checkpoint."""
         text, trained = self.saved
         self.trained = trained.copy()
-        self._connect(QueueState.from_json(json.loads(text)))
+        self._connect(msgspec.convert(json.loads(text), QueueState))
 
     def check(self):
         """What is recorded is trained."""

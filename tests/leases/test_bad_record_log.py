@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import msgspec
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -109,8 +110,8 @@ def test_a_run_goes_on_with_what_it_knew(data):
     leases = trainer.queue(epochs=2)
     while not leases.bad:
         trainer.coordinator.train(leases, lambda: True, lambda progress: None)
-    kept = json.loads(json.dumps(leases.state().to_json()))
-    state = QueueState.from_json(kept)
+    kept = json.loads(json.dumps(dataclasses.asdict(leases.state())))
+    state = msgspec.convert(kept, QueueState)
     assert state == leases.state()
     assert len(state.bad_records) == len(leases.bad_records.report()) > 0
     again = trainer.queue(epochs=2, state=state)

@@ -1,5 +1,7 @@
+import dataclasses
 import random
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -158,7 +160,7 @@ def test_a_state_is_only_to_be_had_between_leases_and_goes_on_where_it_was():
     with pytest.raises(ValueError, match="1 leases"):
         leases.state()
     leases.finish(first, first.records)
-    state = QueueState.from_json(leases.state().to_json())
+    state = msgspec.convert(dataclasses.asdict(leases.state()), QueueState)
     assert state == leases.state()
     assert state.cursor == state.trained == first.records + second.records
     again = queue(state=state)

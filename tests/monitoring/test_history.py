@@ -74,5 +74,5 @@ def test_a_line_that_is_being_written_is_left_out_and_a_damaged_one_told(tmp_pat
         file.write('{"kind": "lost", "at": 1')
     assert recorder.read(str(tmp_path)) == ALL[:2]
     path.write_text('{"kind": "from a later version"}\n{"kind": "lost", "at": 1}\n')
-    with pytest.raises(UserError, match=r"\.jsonl, line 2, is damaged .*'task'"):
+    with pytest.raises(UserError, match=r"\.jsonl, line 2, is damaged .*`task`"):
         recorder.read(str(tmp_path))

@@ -6,7 +6,7 @@ import pytest
 
 from tests.models import TaskOf, functional
 from tfps.errors import UserError
-from tfps.layers.rows_of_ids import RowsOfIds
+from tfps.layers.rows_of_files import RowsOfIds
 from tfps.model import initial_values
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules

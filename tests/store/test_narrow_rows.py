@@ -17,7 +17,7 @@ from tfps.checkpoint.keyed_rows import SavedKeyedGroup
 from tfps.checkpoint.restore import WarmStart, restore
 from tfps.checkpoint.saved_values import SavedGroup, summaries
 from tfps.errors import UserError
-from tfps.export.checkpoint_parameters import CheckpointParameters
+from tfps.export.parameters import CheckpointParameters
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.store import group_layout

@@ -64,9 +64,9 @@ def test_a_model_without_a_schema(model, tmp_path):
     ("changes", "message"),
     [
         ({"format": 1}, "has format 1, but this version reads 2"),
-        ({"features": []}, "not a list of features"),
-        ({"labels": None}, "not a list of labels"),
-        ({"labels": [{"name": "y"}]}, "labels: .* lacks a good name, dtype, shape"),
+        ({"features": []}, r"Expected `array` of length >= 1 - at `\$\.features`"),
+        ({"labels": None}, r"Expected `array`, got `null` - at `\$\.labels`"),
+        ({"labels": [{"name": "y"}]}, r"missing required field `dtype` - at `\$\.labels\[0\]`"),
         ({"features": [FEATURES[0].schema()]}, "has the inputs age, ids, town, but .* names age"),
     ],
 )

@@ -1,6 +1,7 @@
 """The chief's loop over leases that all replicas train together."""
 
 import concurrent.futures
+import dataclasses
 import enum
 import functools
 import itertools
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
+import msgspec
 import tensorflow as tf
 
 from tfps.allreduce.group import LostReplicaError, ReplicaExecutor
@@ -235,7 +237,7 @@ class ReplicaFollower:
                 self._take_learning_rates(details["learning_rates"])
                 _log.info("took over the chief's parameters, step %d", details["steps"])
             elif command is Command.SYNC_LEASES:
-                self._queue = self._make_queue(QueueState.from_json(details["state"]))
+                self._queue = self._make_queue(msgspec.convert(details["state"], QueueState))
                 self._take_learning_rates(details["learning_rates"])
             elif command is Command.TRAIN:
                 self._train(details["batches"], poll)
@@ -285,7 +287,7 @@ class ReplicaCoordinator:
         self._share_parameters()
         self.replica.broadcast(
             Command.SYNC_LEASES,
-            state=queue.state().to_json(),
+            state=dataclasses.asdict(queue.state()),
             learning_rates=self._learning_rates(),
         )
         self.meter.begin(queue)

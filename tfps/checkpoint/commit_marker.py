@@ -1,8 +1,8 @@
 """The commit marker: the file that makes a directory a checkpoint, written last, deleted first.
 
-It is prepared under a name of its own and committed by renaming it, which succeeds only while the
-prepared file is there. A chief that begins deletes prepared files: what an earlier chief had
-prepared, it can then never commit, however long it was stopped before the last look at its fence.
+It is prepared under its own name and committed by renaming, which fails once the prepared file is
+gone. A new chief deletes prepared files: an earlier chief can then never commit them, however long
+it was stopped before the last look at its fence.
 """
 
 import dataclasses
@@ -11,54 +11,30 @@ import posixpath
 import uuid
 from typing import Any
 
-from tfps.checkpoint.checkpoint import (
-    NO_LOSSES,
-    Checkpoint,
-    CheckpointFile,
-    DamagedCheckpointError,
-    Increment,
-    TrainingLosses,
-)
+import msgspec
+
+from tfps.checkpoint.checkpoint import Checkpoint, DamagedCheckpointError
 from tfps.errors import UserError
-from tfps.leases.queue import QueueState
-from tfps.storage import checksum, files
-from tfps.storage.failures import StorageError
+from tfps.storage import files
+from tfps.storage.failures import GO_ON, StorageError
 from tfps.storage.paths import is_file_name
 
 FORMAT = 6
-
-_FORMATS_WITHOUT_CHECKSUM = (1, 2, 3)
-
-_CHECKSUM = "crc32c"
-
-NAME = "commit.json"
-
-_PREPARED = f"{NAME}."
-
 _FORMATS = (5, FORMAT)  # that are read: before 6 all epochs trained one dataset
+_FORMATS_WITHOUT_CHECKSUM = (1, 2, 3)
+NAME = "commit.json"
+_PREPARED = f"{NAME}."
+_CHECKSUM = "crc32c"
 
 
 def is_in(directory: str) -> bool:
-    """Whether a directory has one, whatever its state."""
     return files.exists(posixpath.join(directory, NAME))
 
 
 def prepare(checkpoint: Checkpoint) -> str:
-    """Writes all that `commit` needs; the directory is no checkpoint yet."""
-    fields = {
-        "format": FORMAT,
-        "saved_at": checkpoint.saved_at,
-        "steps": checkpoint.steps,
-        "queue": checkpoint.queue.to_json(),
-        "datasets": list(checkpoint.datasets),
-        "signature": checkpoint.signature,
-        "optimizers": checkpoint.optimizers,
-        "increment": checkpoint.increment and dataclasses.asdict(checkpoint.increment),
-        "files": [dataclasses.asdict(file) for file in checkpoint.files],
-        "losses": dataclasses.asdict(checkpoint.losses),
-        "learning_rates": list(map(list, checkpoint.learning_rates)),
-        "numberings": dict(checkpoint.numberings),
-    }
+    """Writes the marker for `commit`; the directory is no checkpoint yet."""
+    fields = {"format": FORMAT, **dataclasses.asdict(checkpoint)}
+    del fields["path"]
     prepared = posixpath.join(checkpoint.path, f"{_PREPARED}{uuid.uuid4()}")
     content = json.dumps({**fields, _CHECKSUM: _checksum(fields)}, indent=1)
     files.write(prepared, content.encode())
@@ -66,17 +42,16 @@ def prepare(checkpoint: Checkpoint) -> str:
 
 
 def commit(prepared: str) -> None:
-    """Makes a checkpoint exist, in one piece."""
+    """Makes a checkpoint exist, atomically."""
     directory = posixpath.dirname(prepared)
     files.rename(prepared, posixpath.join(directory, NAME))
     files.sync([directory])
 
 
 def forbid(directory: str) -> bool:
-    """Takes what was prepared from whoever prepared it; no commit can follow.
+    """Deletes prepared markers, so that no commit can follow; whether the directory has none.
 
-    Returns:
-        Whether the directory has no marker. It was committed otherwise, at the last moment perhaps.
+    It may have been committed at the last moment.
     """
     for name in files.names(directory):
         if name.startswith(_PREPARED):
@@ -85,15 +60,12 @@ def forbid(directory: str) -> bool:
         return False
     if NAME in files.names(directory):
         raise StorageError(
-            f"{directory} lists {NAME}, which cannot be found; when the storage answers again, the "
-            "same command goes on",
-            may_pass=True,
+            f"{directory} lists {NAME}, which cannot be found; {GO_ON}", may_pass=True
         )
     return True
 
 
 def read(directory: str) -> Checkpoint:
-    """The checkpoint of a directory."""
     marker = posixpath.join(directory, NAME)
     content = files.read(marker)
     try:
@@ -112,30 +84,20 @@ def read(directory: str) -> Checkpoint:
             f"{' and '.join(map(str, _FORMATS))}; go on with the version that wrote it, or use "
             "another --job_dir"
         )
-    _refuse_paths(fields)
-    return Checkpoint(
-        directory,
-        fields["steps"],
-        QueueState.from_json(fields["queue"]),
-        tuple(fields["datasets"] if "datasets" in fields else [fields["dataset"]]),
-        fields["signature"],
-        fields.get("optimizers", {}),
-        Increment.from_json(fields["increment"]) if fields["increment"] else None,
-        fields["saved_at"],
-        tuple(CheckpointFile(**file) for file in fields["files"]),
-        # Earlier versions kept none of these.
-        TrainingLosses.from_json(fields["losses"]) if "losses" in fields else NO_LOSSES,
-        tuple((number, rate) for number, rate in fields.get("learning_rates", ())),
-        fields.get("numberings", {}),
-    )
+    if "dataset" in fields:  # of format 5
+        fields["datasets"] = [fields["dataset"]]
+    try:
+        found = msgspec.convert({"optimizers": {}, **fields, "path": directory}, Checkpoint)
+    except msgspec.ValidationError as error:
+        raise DamagedCheckpointError(f"{NAME} is none of this format ({error})") from None
+    _refuse_paths(found)
+    return found
 
 
-def _refuse_paths(fields: dict[str, Any]) -> None:
-    """Looks whether what a marker names lies beside it, and its base beside its directory."""
-    names = [file["name"] for file in fields["files"]]
-    if increment := fields["increment"]:
-        names.append(increment["base"]["name"])
-    for name in names:
+def _refuse_paths(checkpoint: Checkpoint) -> None:
+    """Checks that files lie in the checkpoint's directory, and its base next to it."""
+    bases = [checkpoint.increment.base.name] if checkpoint.increment else []
+    for name in [*bases, *(file.name for file in checkpoint.files)]:
         if not is_file_name(name):
             raise DamagedCheckpointError(f"{NAME} names {name!r}, which is not the name of a file")
 
@@ -147,5 +109,5 @@ def remove(directory: str) -> None:
 
 
 def _checksum(fields: dict[str, Any]) -> str:
-    """Of the marker's content without the checksum itself."""
-    return checksum.of_bytes(json.dumps(fields, sort_keys=True).encode())
+    """Of the marker's content without the checksum."""
+    return files.checksum_of(json.dumps(fields, sort_keys=True).encode())

@@ -1,4 +1,4 @@
-"""The checkpoints of a job: which there are, which are damaged, and which were never finished."""
+"""The checkpoints of a job: committed, damaged, unfinished and old ones."""
 
 import dataclasses
 import itertools
@@ -24,15 +24,14 @@ class CheckpointDirectory:
     """`JOB_DIR/checkpoints`: one directory per checkpoint, in the order of their names.
 
     A directory holds `parameters.*`, a TensorFlow checkpoint of logical tensors in slices, and
-    `commit.json`, written last. Without `commit.json` it is not a checkpoint, whatever it holds.
-    One that was found damaged is kept under a name that ends in `.damaged-1` or so.
+    `commit.json`, written last: without it, it is no checkpoint. A damaged one is kept under a name
+    with `.damaged-1` or so at its end.
     """
 
     def __init__(self, job_dir: str):
         self.path = posixpath.join(job_dir, "checkpoints")
 
     def names(self) -> list[str]:
-        """Names of the committed checkpoints, oldest first."""
         return [posixpath.basename(path) for path in self.committed()]
 
     def committed(self) -> list[str]:
@@ -41,11 +40,10 @@ class CheckpointDirectory:
 
     @classmethod
     def committed_at(cls, path: str) -> list[str]:
-        """Paths of the committed checkpoints that are named, oldest first."""
+        """Paths of the committed checkpoints that a path names, oldest first."""
         return [path] if commit_marker.is_in(path) else cls(path).committed()
 
     def latest(self) -> Checkpoint | None:
-        """The newest committed checkpoint, None if there is none."""
         committed = self.committed()
         return commit_marker.read(committed[-1]) if committed else None
 
@@ -64,7 +62,7 @@ class CheckpointDirectory:
         return self._directories(_ASIDE)
 
     def set_aside(self, path: str) -> None:
-        """Keeps a damaged checkpoint under a name by which it is not taken for a checkpoint."""
+        """Keeps a damaged checkpoint under a name that no checkpoint has."""
         names = (f"{path}.damaged-{number}" for number in itertools.count(1))
         target = next(name for name in names if not files.exists(name))
         _log.warning("keeping the damaged checkpoint %s as %s", path, target)
@@ -72,17 +70,12 @@ class CheckpointDirectory:
             _move(path, target)
 
     def delete(self, path: str) -> None:
-        """Deletes a committed checkpoint."""
         # The marker first: a half-deleted directory must not look like a checkpoint.
         commit_marker.remove(path)
         files.remove_tree(path)
 
     def delete_unless_committed(self, path: str) -> bool:
-        """Deletes a directory that is certainly no checkpoint.
-
-        Returns:
-            Whether it was none.
-        """
+        """Deletes a directory that is certainly no checkpoint; whether it was none."""
         if not commit_marker.forbid(path):
             return False
         _log.warning("deleting the unfinished checkpoint %s", path)
@@ -90,15 +83,11 @@ class CheckpointDirectory:
         return True
 
     def delete_uncommitted(self) -> None:
-        """Deletes what saves that were cut off left behind, of this job's earlier chiefs.
-
-        None of them can commit anything once this returns. What may be committed is not deleted.
-        """
+        """Deletes unfinished saves of earlier chiefs, which can commit nothing afterwards."""
         for path in self._directories(_NAME):
             self.delete_unless_committed(path)
 
     def _directories(self, names: re.Pattern[str]) -> list[str]:
-        """Directories with such names, oldest checkpoint first."""
         try:
             found = files.names(self.path)
         except FileNotFoundError:
@@ -107,7 +96,6 @@ class CheckpointDirectory:
 
 
 def no_checkpoint(where: str) -> UserError:
-    """The error of a path at which there is none."""
     return UserError(
         f"{where} holds no checkpoint; name a job's directory, or one in its checkpoints/ that has "
         "a commit.json"
@@ -115,7 +103,6 @@ def no_checkpoint(where: str) -> UserError:
 
 
 def _move(path: str, target: str) -> None:
-    """Renames a checkpoint's directory."""
     if not is_cloud(path):
         files.rename(path, target)
         files.sync([posixpath.dirname(path)])
@@ -128,19 +115,14 @@ def _move(path: str, target: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Retention:
-    """The rule by which old checkpoints are deleted.
+    """The rule by which old checkpoints are deleted."""
 
-    Attributes:
-        last: So many of the newest stay; if more than one, also the newest that does not need the
-            same full checkpoint as they do, so that one damaged file does not spoil all.
-        hours: The first stays for good, and after it one whenever so many hours have passed; 0 for
-            none.
-        best: The one with the best evaluation by this metric stays; None for none.
-    """
-
+    # so many of the newest stay; if several, also the newest on another base: one damaged file
+    # spoils not all
     last: int
+    # the first stays for good, then one every so many hours; 0 for none
     hours: float = 0.0
-    best: BestMetric | None = None
+    best: BestMetric | None = None  # the one with the best evaluation stays
 
     def stay(
         self,
@@ -148,14 +130,7 @@ class Retention:
         metrics: Mapping[str, Mapping[str, float]],
         bases: Mapping[str, str],
     ) -> set[str]:
-        """The checkpoints that stay; applied again and again, it never misses one it kept before.
-
-        What one that stays needs stays too.
-
-        Args:
-            saved_at: For every checkpoint, oldest first, when it was saved, in seconds.
-            bases: For every checkpoint, the full one that it needs; itself if it is one.
-        """
+        """The names that stay, with what they need; repeated, it misses none it kept before."""
         names = list(saved_at)
         found = set(names[-self.last :])
         if self.last > 1:
@@ -173,8 +148,6 @@ class Retention:
 
 
 class OldCheckpoints:
-    """Deletes the checkpoints of a job that need not stay."""
-
     def __init__(
         self, directory: CheckpointDirectory, retention: Retention, evaluations: Evaluations
     ):
@@ -184,7 +157,6 @@ class OldCheckpoints:
         self._known: dict[str, Checkpoint] = {}  # by path
 
     def delete(self) -> None:
-        """Deletes those that do not stay by what is known now."""
         found = self._readable()
         parent = self._directory.path
         saved_at = {path: checkpoint.saved_at for path, checkpoint in found.items()}
@@ -201,7 +173,7 @@ class OldCheckpoints:
             del self._known[path]
 
     def _readable(self) -> dict[str, Checkpoint]:
-        """Committed checkpoints whose markers are whole, oldest first; each is read once."""
+        """Committed checkpoints with whole markers, oldest first; each is read once."""
         found: dict[str, Checkpoint] = {}
         for path in self._directory.committed():
             try:

@@ -21,55 +21,39 @@ _NUMBER_BYTES = 8  # of a touched row's number
 def trace_now(graph: Callable[..., Any], signature: Sequence[tf.TensorSpec] = ()) -> Any:
     """A function as a graph, made now.
 
-    TensorFlow tells every task of a new graph and waits for each: in the middle of a run that would
-    let one worker that hangs stop the chief. An operation that is called by itself is such a graph,
-    too, when it is called for the first time.
+    Each task gets a new graph, and TensorFlow waits for all: in the middle of a run a hanging
+    worker could stop the chief. An operation by itself is such a graph, too, at its first call.
     """
     return tf.function(graph, list(signature), autograph=False).get_concrete_function()
 
 
 @dataclasses.dataclass(frozen=True)
 class _KeyedSize:
-    """How large a group of tables without vocabularies is in a checkpoint.
-
-    Attributes:
-        full: Bytes of all rows.
-        changed: Bytes of what an increment holds: the hashes of all keys, and the rows that changed
-            since its base.
-    """
+    """The size of a group of tables without vocabularies in a checkpoint, in bytes."""
 
     name: str
     full: int
+    # of an increment: the hashes of all keys, and the rows that changed since its base
     changed: int
 
     @property
     def is_whole(self) -> bool:
-        """Whether an increment holds all rows, since there are not many."""
+        """Whether an increment holds all of its rows, since there are few."""
         return self.full < TRACKED_BYTES
 
     @property
     def bytes(self) -> int:
-        """Bytes that an increment has of it."""
         return self.full if self.is_whole else self.changed
 
 
 class Increments:
     """The marks of touched rows, from one full checkpoint to the next.
 
-    An increment holds every row that was touched since the last full one, so none ever needs more
-    than that one. Of tables without vocabularies each row says itself when it was changed last.
-
-    Attributes:
-        touched_rows: How many rows of each table, of those where that is kept, were touched by the
-            last save since the last full checkpoint before it.
+    An increment holds every row touched since the last full checkpoint, so it needs that one alone.
+    Of tables without vocabularies each row says when it was changed last.
     """
 
     def __init__(self, slices: Sequence[TensorSlice], keyed: Sequence[KeyedGroup], largest: float):
-        """Makes its graphs.
-
-        Args:
-            largest: The part of a full checkpoint's bytes above which no increment is worth it.
-        """
         self._tracked = [slice_ for slice_ in slices if slice_.touched]
         self._keyed = keyed
         self._full = sum(slice_.total_bytes for slice_ in slices)
@@ -82,19 +66,11 @@ class Increments:
         self._forget = trace_now(lambda: self._each(TouchedRows.forget))
         self._thaw = trace_now(lambda: self._each(TouchedRows.thaw))
 
-    def go_on_from(self, checkpoint: Checkpoint) -> None:
-        """Notes what was restored."""
+    def resume_from(self, checkpoint: Checkpoint) -> None:
         self._base = checkpoint.base
 
     def begin(self, is_full: bool) -> Increment | None:
-        """Decides what to save, before the parameters are looked at; the marks stay frozen.
-
-        Args:
-            is_full: Whether it must be a full checkpoint.
-
-        Returns:
-            What to hold of the tables that are tracked; None for all of everything.
-        """
+        """Decides what to save, before the parameters are read; the marks stay frozen."""
         counts = self._freeze() if self._tracked else []
         self.touched_rows = self._sum_by_table(counts)
         keyed = [self._count_keyed(group) for group in self._keyed]
@@ -108,12 +84,12 @@ class Increments:
         return increment
 
     def end(self) -> None:
-        """Lets go of what `begin` froze."""
+        """Releases what `begin` froze."""
         if self._tracked:
             self._thaw()
 
     def committed(self, checkpoint: Checkpoint) -> None:
-        """Notes what came of what `begin` decided."""
+        """Notes that what `begin` decided was committed."""
         if self._is_full:
             # A state that was saved already may be an increment: the marks then have no base.
             self._base = None if checkpoint.increment else checkpoint.base
@@ -121,7 +97,7 @@ class Increments:
     def _plan(
         self, base: Base, counts: Sequence[np.ndarray], keyed: Sequence[_KeyedSize]
     ) -> Increment | None:
-        """The increment on a full checkpoint, None if it is too large or would hold everything."""
+        """The increment on a full checkpoint; None if it is too large or would hold everything."""
         runs = list(itertools.chain.from_iterable(map(_runs, self._tracked, counts)))
         row_bytes = {slice_.name: slice_.row_bytes + _NUMBER_BYTES for slice_ in self._tracked}
         size = self._other + sum(run.touched * row_bytes[run.tensor] for run in runs)
@@ -152,7 +128,6 @@ class Increments:
         return counts
 
     def _sum_by_table(self, counts: Sequence[TouchedCounts]) -> dict[str, int]:
-        """How many rows of each table are touched, on all ps together."""
         found: collections.Counter[str] = collections.Counter()
         for slice_, count in zip(self._tracked, counts, strict=True):
             assert slice_.touched
@@ -168,12 +143,12 @@ class Increments:
 
 
 def _stride(slice_: TensorSlice) -> int:
-    """So many rows, with their numbers, fill a chunk; a multiple of 128, as their marks want it."""
+    """Rows, with their numbers, that fill a chunk; a multiple of 128 for their marks."""
     return max(128, CHUNK_BYTES // (slice_.row_bytes + _NUMBER_BYTES) // 128 * 128)
 
 
 def _runs(slice_: TensorSlice, counts: np.ndarray) -> Iterable[RowRun]:
-    """Runs whose touched rows fit a chunk, as few as neighbours can be joined to."""
+    """Runs whose touched rows fit a chunk, as few as joining neighbours gives."""
     stride, (first, last), touched = _stride(slice_), slice_.rows, 0
     bounds = range(first, last, stride)
     for bound, count in zip([*bounds, last], [*counts.tolist(), stride], strict=True):
@@ -184,13 +159,10 @@ def _runs(slice_: TensorSlice, counts: np.ndarray) -> Iterable[RowRun]:
 
 
 class Snapshot:
-    """A second variable for every slice, on the same ps, which holds nothing between two saves.
+    """A second variable for every slice, on the same ps, empty between two saves.
 
-    To take it takes no time: the two variables share memory until one is written to, which then
-    gets new memory. So the first update after it costs a copy, on its ps.
-
-    Attributes:
-        slices: The second variables.
+    Taking it costs no time: both share memory until one is written to. So the first update after it
+    costs a copy, on its ps.
     """
 
     def __init__(self, slices: Sequence[TensorSlice]):
@@ -200,11 +172,11 @@ class Snapshot:
         self._clear = trace_now(self._assign_nothing)
 
     def take(self) -> None:
-        """Takes what the store holds now, while no worker is changing it."""
+        """Takes the values of the store, while no worker changes them."""
         self._take()
 
     def clear(self) -> None:
-        """Lets go of it, so that its memory is free for the next."""
+        """Frees its memory."""
         self._clear()
 
     def _assign_sources(self) -> None:

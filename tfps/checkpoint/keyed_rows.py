@@ -17,7 +17,7 @@ from tfps.checkpoint.keyed_snapshot import changed_name, rows_per_chunk, slice_s
 from tfps.checkpoint.reader import explained, of_base
 from tfps.errors import UserError
 from tfps.experiment.task import Table
-from tfps.layers.key_options import KeyOptions
+from tfps.layers.dynamic_embedding import KeyOptions
 from tfps.store.keyed.group import KeyedGroup
 from tfps.store.keyed.part import SavedKeys
 from tfps.store.keyed_layout import KeyedLayout
@@ -31,15 +31,9 @@ _GROUP = re.compile(r"keys_dim\d+(?:_(\d+))?")
 
 
 class SortedRows:
-    """Rows of a group, or its hashes alone, as one checkpoint's files hold them."""
+    """Rows of a group, or its hashes alone, in one checkpoint's files."""
 
-    def __init__(
-        self,
-        checkpoint: Checkpoint,
-        row: StoredRow,
-        name: str,
-        is_of_base: bool = False,
-    ):
+    def __init__(self, checkpoint: Checkpoint, row: StoredRow, name: str, is_of_base: bool = False):
         self._base = checkpoint.base.name if is_of_base and checkpoint.increment else None
         directory = checkpoint.base_path if is_of_base else checkpoint.path
         self._prefix = posixpath.join(directory, PREFIX)
@@ -53,30 +47,19 @@ class SortedRows:
         self.total = int(shapes.get(self._names[0], [0])[0])
 
     def runs(self, first: int, end: int) -> list[tuple[int, int]]:
-        """First row and number of rows of each run in which rows are read.
-
-        Args:
-            end: The one after the last.
-        """
+        """First row and number of rows of each run to read in `[first, end)`."""
         starts = range(first, end, self._stride)
         return [(start, min(self._stride, end - start)) for start in starts]
 
     def read(self, device: str, first: int, count: int) -> SavedKeys:
-        """Reads a run of rows."""
         return SavedKeys(*self._read(device, first, count, len(self._names)))
 
     def read_hashes(self, device: str, first: int, count: int) -> tf.Tensor:
-        """Reads the hashes of a run of rows, `[count]` int64."""
         [hashes] = self._read(device, first, count, 1)
         return hashes
 
     def find(self, value: int, *, is_after: bool = False) -> int:
-        """The number of the first row whose hash is not below another.
-
-        Args:
-            value: The other, as int64.
-            is_after: Whether its hash must be above the other.
-        """
+        """The number of the first row whose hash is at least `value`, or above it."""
         first, end = 0, self.total
         guess = (value + (1 << 63)) * self.total >> 64
         while first < end:
@@ -113,22 +96,15 @@ class SortedRows:
 
 @dataclasses.dataclass(frozen=True)
 class SavedKeyedGroup:
-    """A group of tables without vocabularies in a checkpoint.
+    """A group of tables without vocabularies in a checkpoint."""
 
-    Attributes:
-        layout: Its name and tables, of which the number of rows is not known.
-        catches_up: Whether rows make up for updates that they were no part of.
-        optimizer: How they do; None where the checkpoint does not say.
-    """
-
-    layout: KeyedLayout
+    layout: KeyedLayout  # its number of rows is not known
     row: StoredRow
-    catches_up: bool
-    optimizer: Mapping[str, Any] | None
+    catches_up: bool  # whether rows catch up with updates that they missed
+    optimizer: Mapping[str, Any] | None  # None where the checkpoint does not say
 
     @classmethod
     def all_in(cls, checkpoint: Checkpoint) -> list["SavedKeyedGroup"]:
-        """The groups of a checkpoint."""
         found, zeros, unknown = [], keras.initializers.Zeros(), KeyOptions(max_rows=1)
         dims = {name: dim for name, (_, dim) in checkpoint.signature["tables"].items()}
         for name, part in checkpoint.signature.items():
@@ -144,11 +120,10 @@ class SavedKeyedGroup:
 
     @property
     def tables(self) -> list[str]:
-        """Names of its tables."""
         return [table.name for table in self.layout.tables]
 
     def read(self, checkpoint: Checkpoint) -> Iterator[SavedKeys]:
-        """Reads all rows in the order of their hashes, a chunk of which is held at a time."""
+        """Reads all rows in the order of their hashes, one chunk at a time."""
         rows = SavedKeyedRows(checkpoint, self.layout, self.row)
         for first, count in rows.runs(0, rows.total):
             yield rows.read(_CHIEF, first, count)
@@ -158,7 +133,7 @@ class SavedKeyedRows:
     """The rows of a group in a checkpoint, in the order of their hashes.
 
     An increment holds the hashes of all keys and the rows that changed since its base; the other
-    rows are those of the base. Rows of the base whose keys are not among these are lost.
+    rows are the base's. Rows of the base whose keys are not among these are lost.
     """
 
     def __init__(self, checkpoint: Checkpoint, layout: KeyedLayout, row: StoredRow):
@@ -172,20 +147,14 @@ class SavedKeyedRows:
         self.total = self._all.total
 
     def bounds(self, layout: KeyedLayout) -> list[int]:
-        """For each part of a layout the number of its first row, then that of all rows."""
+        """The number of each part's first row in a layout, then that of all rows."""
         firsts = [self._all.find(layout.first_hash(part)) for part in range(1, layout.parts)]
         return [0, *firsts, self.total]
 
     def runs(self, first: int, end: int) -> list[tuple[int, int]]:
-        """First row and number of rows of each run in which rows are read.
-
-        Args:
-            end: The one after the last.
-        """
         return self._all.runs(first, end)
 
     def read(self, device: str, first: int, count: int) -> SavedKeys:
-        """Reads a run of rows."""
         if self._changed is None or self._base is None:
             return self._all.read(device, first, count)
         hashes = self._all.read_hashes(device, first, count)
@@ -205,7 +174,6 @@ class SavedKeyedRows:
         return SavedKeys(hashes, records, lines)
 
     def _refuse_missing(self, places: Sequence[tf.Tensor], count: int) -> None:
-        """Looks whether each of a run of rows was found."""
         found = np.zeros([count], np.bool_)
         for each in places:
             found[each.numpy()] = True
@@ -216,14 +184,14 @@ class SavedKeyedRows:
 
 
 def _read_between(source: SortedRows, device: str, hashes: tf.Tensor) -> Iterator[SavedKeys]:
-    """The rows from the first of some hashes to the last, a run after the other."""
+    """The rows from the first of some sorted hashes to the last, run by run."""
     first, end = source.find(int(hashes[0])), source.find(int(hashes[-1]), is_after=True)
     for run in source.runs(first, end):
         yield source.read(device, *run)
 
 
 def read(checkpoint: Checkpoint, group: KeyedGroup, devices: Sequence[str]) -> None:
-    """Takes the rows from all keys of a group, and gives them those of a checkpoint."""
+    """Replaces all rows of a group by those of a checkpoint."""
     saved = SavedKeyedRows(checkpoint, group.layout, group.row)
     bounds = saved.bounds(group.layout)
     room = group.layout.capacity - len(group.layout.tables)

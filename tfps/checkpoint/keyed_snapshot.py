@@ -1,4 +1,4 @@
-"""The rows of tables without vocabularies as they were at a moment, and how they are written."""
+"""A copy of the rows of tables without vocabularies, and how it is written."""
 
 import concurrent.futures
 import itertools
@@ -21,65 +21,54 @@ RECORD_BYTES = HASH_BYTES + 3 * 4  # of a row, its values left out
 
 
 class Pace:
-    """Rests between the turns of a save, so that training beside it has most of every core.
+    """Rests between the turns of a save, so that training has most of every core.
 
-    A save takes what it takes of cores and disk: spread over three times as long it takes a third
-    of it at any moment.
+    Spread over three times as long, a save takes a third of cores and disk at any moment.
     """
 
     def __init__(self, spread_seconds: float):
-        """Does nothing yet.
-
-        Args:
-            spread_seconds: How long after its begin a save rests no more; 0 never to rest.
-        """
+        """A save rests no more after so many seconds; 0 for never to rest."""
         self._spread_seconds = spread_seconds
         self._is_waited_for = threading.Event()
         self._end = 0.0
 
     def begin(self) -> None:
-        """A save begins, for which nobody waits yet."""
         self._is_waited_for.clear()
         self._end = time.monotonic() + self._spread_seconds
 
     def hurry(self) -> None:
-        """Somebody waits for the save: a rest that is under way ends, and there are no more."""
+        """Ends a rest under way, and all later ones: somebody waits for the save."""
         self._is_waited_for.set()
 
     def rest(self, worked_seconds: float) -> None:
-        """Rests after a turn."""
         left = self._end - time.monotonic()
         self._is_waited_for.wait(max(0.0, min(_RESTS * worked_seconds, left)))
 
 
 def tensor_names(group: str) -> list[str]:
-    """Names of the tensors that hold a group: those of `SavedKeys`, in its order.
+    """Names of the tensors that hold a group, or `changed_name` of it: those of `SavedKeys`.
 
     Rows of all ps stand end to end, and so in the order of their hashes.
-
-    Args:
-        group: Its name; what `changed_name` gives for the rows that an increment holds.
     """
     return [f"{group}/{field}" for field in SavedKeys._fields]
 
 
 def changed_name(group: str) -> str:
-    """Begins the names of the tensors that hold those rows of a group that an increment holds.
+    """Prefix of the tensors with the rows of a group that an increment holds.
 
-    Beside them it holds the hashes of all keys, under the name that they have in a full checkpoint.
+    The hashes of all keys have the same name as in a full checkpoint.
     """
     return f"{group}/changed"
 
 
 def slice_specs(row: StoredRow, total: int, first: int, count: int) -> list[str]:
-    """A run of rows of these tensors as `tf.raw_ops.SaveV2` and `RestoreV2` want it."""
+    """A run of rows of these tensors, for `tf.raw_ops.SaveV2` and `RestoreV2`."""
     run = f"{first},{count}"
     lines = f"{total} {row.lines} {row.width} {run}:-:-"
     return [f"{total} {run}", f"{total} 3 {run}:-", lines]
 
 
 def rows_per_chunk(row: StoredRow) -> int:
-    """How many rows are written and read at once."""
     return max(1, CHUNK_BYTES // (row.bytes + RECORD_BYTES))
 
 
@@ -92,10 +81,9 @@ class _Written(NamedTuple):
 
 
 class KeyedSnapshot:
-    """A copy of the rows that keys have, on their ps, until it is let go.
+    """A copy of the rows that keys have, on their ps, while a checkpoint is written.
 
-    It takes the memory of the rows once more while a checkpoint is written; for an increment, that
-    of the rows that it holds.
+    It takes the memory of the rows once more; for an increment, that of the rows in it.
     """
 
     def __init__(self, store: ParameterStore, written: Sequence[_Written]):
@@ -104,11 +92,10 @@ class KeyedSnapshot:
 
     @classmethod
     def of(cls, store: ParameterStore, since: Mapping[str, int]) -> "KeyedSnapshot | None":
-        """What a store holds now; None where no table is without a vocabulary.
+        """A copy of what a store holds now; None if each of its tables has a vocabulary.
 
-        Args:
-            since: Names of groups of which only the rows are held that changed after so many
-                updates, and the hashes of all keys: one that is not among them has lost its row.
+        Of a group in `since` it holds the rows that changed after so many updates, and the hashes
+        of all keys: a key that is not among them has lost its row.
         """
         if not store.keyed_groups:
             return None
@@ -129,7 +116,7 @@ class KeyedSnapshot:
         return cls(store, written)
 
     def write(self, prefix: str, pace: Pace) -> list[str]:
-        """Writes it, each ps its own rows at the same time."""
+        """Writes it, all ps at the same time."""
         parts = range(len(self._store.devices))
         with concurrent.futures.ThreadPoolExecutor(len(parts), "save") as pool:
             written = pool.map(lambda part: self._write_part(prefix, part, pace), parts)
@@ -144,7 +131,7 @@ class KeyedSnapshot:
 
 
 def _write_rows(prefix: str, written: _Written, part: int, pace: Pace) -> list[str]:
-    """Writes the rows of a ps, a chunk after the other; under its device."""
+    """Writes the rows of a ps chunk by chunk; called under its device."""
     row = written.group.row
     sizes = [int(tensors[0].shape[0]) for tensors in written.parts]
     before, total = sum(sizes[:part]), sum(sizes)

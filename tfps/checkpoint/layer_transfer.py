@@ -25,11 +25,7 @@ _NAMED_LAYERS = 10
 
 
 def has_grown(there: tuple[int | None, ...], here: tuple[int | None, ...]) -> bool:
-    """Whether a table only has more rows than before: the ids that there were keep theirs.
-
-    Args:
-        here: The same now; no number of a table without a vocabulary.
-    """
+    """Whether a table only has more rows than before: ids keep their rows."""
     (old, *old_dim), (new, *new_dim) = there, here
     return old is not None and new is not None and old < new and old_dim == new_dim
 
@@ -45,16 +41,15 @@ def grown_tables(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str
 
 
 def log_new_rows(grown: Mapping[str, tuple[int, int]]) -> None:
-    """Says how many rows of each table that has grown are taken, and how many are new."""
     for name, (old, new) in grown.items():
         _log.info("table %s: %s rows taken, %s new ones drawn", name, f"{old:,}", f"{new - old:,}")
 
 
 def read_grown(checkpoint: Checkpoint, store: ParameterStore, grown: Collection[str]) -> set[str]:
-    """Gives the rows of a checkpoint, with their slots, to all groups that have a grown table.
+    """Reads rows and slots into all groups that have a grown table; the names of what was read.
 
-    New rows stay as they were drawn. They go through this process, a chunk at a time: where a row
-    of such a group lies on the ps has changed.
+    New rows stay as they were drawn. All go through this process, a chunk at a time: their places
+    on the ps have changed.
     """
     read: set[str] = set()
     for saved in SavedGroup.all_in(checkpoint):
@@ -71,7 +66,7 @@ def read_grown(checkpoint: Checkpoint, store: ParameterStore, grown: Collection[
 
 
 class _Parameter(NamedTuple):
-    """A variable or a table of a model; of one without a vocabulary, the first size is None."""
+    """A variable or a table of a model; the first size of one without a vocabulary is None."""
 
     is_table: bool
     shape: tuple[int | None, ...]
@@ -79,7 +74,7 @@ class _Parameter(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class LayerSelection:
-    """What a run takes from a checkpoint of another model, by the paths of variables and tables."""
+    """What a run takes from a checkpoint of another model, by path."""
 
     variables: tuple[str, ...]
     tables: tuple[str, ...]
@@ -94,11 +89,9 @@ class LayerSelection:
         ours: Mapping[str, Any],
         checkpoint: str,
     ) -> "LayerSelection":
-        """Selects layers that both models have.
+        """Selects layers that both models have, with everything within them.
 
-        Args:
-            patterns: Each a layer's name, its path, or a pattern of one of them, such as `block_*`.
-                What lies within a layer that matches is taken, too.
+        A pattern is a layer's name, its path, or a pattern of one of them, such as `block_*`.
         """
         there, here = _parameters(theirs), _parameters(ours)
         both = [path for path in here if path in there]
@@ -122,7 +115,7 @@ class LayerSelection:
 
 
 def _parameters(signature: Mapping[str, Any]) -> dict[str, _Parameter]:
-    """The dense parameters, the state and the tables of a signature, by path."""
+    """Dense parameters, state and tables of a signature, by path."""
     return {
         path: _Parameter(part == "tables", tuple(shape))
         for part in ("dense", "state", "tables")
@@ -131,14 +124,14 @@ def _parameters(signature: Mapping[str, Any]) -> dict[str, _Parameter]:
 
 
 def _matches(path: str, pattern: str) -> bool:
-    """Whether a variable lies in a layer whose name, or path, a pattern matches."""
+    """Whether a pattern matches the name or path of a layer around a variable."""
     layers = _layers(path)
     paths = ["/".join(layers[: depth + 1]) for depth in range(len(layers))]
     return any(fnmatch.fnmatchcase(name, pattern) for name in (*layers, *paths))
 
 
 def _layers(path: str) -> list[str]:
-    """Names of the layers that a variable lies in, the outermost first."""
+    """Names of the layers around a variable, the outermost first."""
     *layers, variable = path.split("/")
     return layers or [variable]
 
@@ -172,7 +165,7 @@ def _shape(shape: tuple[int | None, ...]) -> str:
 
 
 def _common(both: Iterable[str], here: Iterable[str], there: Iterable[str]) -> str:
-    """What both have, or else what either has, in words."""
+    """What both models have, or else what each has, in words."""
     if shared := _named_layers(both):
         return f"they share {shared}"
     return f"this one has {_named_layers(here)}, that one {_named_layers(there)}"
@@ -185,10 +178,10 @@ def _named_layers(paths: Iterable[str]) -> str:
 
 
 def take_layers(checkpoint: Checkpoint, selection: LayerSelection, store: ParameterStore) -> None:
-    """Gives layers of a store that was not trained yet the values of a checkpoint.
+    """Gives layers of a new store the values of a checkpoint.
 
-    Slots begin as they do in any new job, and so does the number of updates: an optimizer's moving
-    averages and their bias correction belong together.
+    Slots begin as in any new job, and so does the number of updates: an optimizer's moving averages
+    and their bias correction belong together.
     """
     for table in store.layout.tables:
         if table.name in selection.tables and table.rows_from:
@@ -224,7 +217,6 @@ def _take_keys(
     numbers: Mapping[str, int],
     store: ParameterStore,
 ) -> None:
-    """Gives keys the rows that they have in a checkpoint."""
     rule = _rule(saved, list(numbers))
     for run in saved.read(checkpoint):
         hashes, records = run.hashes.numpy(), run.records.numpy()
@@ -240,7 +232,7 @@ def _take_keys(
 
 
 def _write_variables(store: ParameterStore, values: Mapping[str, np.ndarray]) -> None:
-    """Overwrites dense parameters and state, by path; the others stay what they are."""
+    """Overwrites dense parameters and state by path; the others stay."""
     parts = {
         "dense": (store.layout.dense, store.read_dense),
         "state": (store.layout.state.whole, store.read_state),
@@ -259,7 +251,7 @@ def _write_variables(store: ParameterStore, values: Mapping[str, np.ndarray]) ->
 
 
 def _rule(saved: SavedGroup | SavedKeyedGroup, tables: Sequence[str]) -> UpdateRule | None:
-    """By which rows of a group make up for updates; None where they do not, or it is not known."""
+    """The rule by which rows of a group catch up; None where they do not, or it is not known."""
     if not saved.catches_up:
         return None
     try:
@@ -283,7 +275,7 @@ def _caught_up(
     rule: UpdateRule | None,
     steps: int,
 ) -> np.ndarray:
-    """Rows as they are after all updates of their checkpoint, `[n, dim]`."""
+    """Rows after all updates of their checkpoint, `[n, dim]`."""
     if rule is None or saved.optimizer is None or last_updates is None:
         return lines[:, : saved.row.dim]
     missed = missed_since(tf.constant(last_updates), tf.constant(steps, tf.int64))

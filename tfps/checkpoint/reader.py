@@ -29,11 +29,11 @@ _Read = Callable[[Sequence[TensorSlice], str], None]  # slices of one ps, and a 
 
 
 class UnseenFilesError(UserError):
-    """A ps does not see the files of a checkpoint that the chief has seen before it was read."""
+    """A ps does not see files of a checkpoint that the chief has just seen."""
 
 
 def check(checkpoint: Checkpoint) -> None:
-    """Holds the files that a checkpoint needs against the markers, without reading values."""
+    """Compares the files that a checkpoint needs with the markers, without reading values."""
     for file in checkpoint.files:
         file.check(checkpoint.path)
     if base := _base(checkpoint):
@@ -45,7 +45,7 @@ def check(checkpoint: Checkpoint) -> None:
 
 
 def read(checkpoint: Checkpoint, slices: Sequence[TensorSlice]) -> None:
-    """Overwrites all slices with what a checkpoint holds, which was checked before."""
+    """Overwrites all slices with the values of a checkpoint that was checked before."""
     increment = checkpoint.increment
     if increment is None:
         _read_slices(slices, checkpoint.path)
@@ -79,17 +79,16 @@ def _base(checkpoint: Checkpoint) -> Checkpoint | None:
 
 
 def of_base(name: str, damage: DamagedCheckpointError) -> DamagedCheckpointError:
-    """What damage of the base of an increment is for the increment."""
+    """The damage of an increment's base as damage of the increment."""
     return DamagedCheckpointError(f"its base {name} is damaged: {damage}")
 
 
 def _read_slices(slices: Sequence[TensorSlice], directory: str) -> None:
-    """Overwrites all slices: every ps at the same time, some chunks of it at a time."""
     _on_every_ps(slices, directory, _read_chunks)
 
 
 def _read_touched_rows(slices: Sequence[TensorSlice], directory: str, increment: Increment) -> None:
-    """Overwrites the rows that an increment holds, and marks them as touched."""
+    """Overwrites the rows of an increment, and marks them as touched."""
 
     def read(mine: Sequence[TensorSlice], prefix: str) -> None:
         for slice_ in mine:
@@ -126,7 +125,7 @@ def _read_on(device: str, slices: Sequence[TensorSlice], prefix: str, read: _Rea
 
 @contextlib.contextmanager
 def explained(device: str, prefix: str) -> Iterator[None]:
-    """While a ps reads: says of TensorFlow's errors what is wrong with a checkpoint."""
+    """While a ps reads: turns TensorFlow's errors into what is wrong with the checkpoint."""
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
@@ -139,10 +138,10 @@ def explained(device: str, prefix: str) -> Iterator[None]:
 
 
 def _read_chunks(slices: Sequence[TensorSlice], prefix: str) -> None:
-    """Overwrites the slices of a ps, in one graph that holds some chunks at a time.
+    """Overwrites the slices of a ps in one graph, some chunks at a time.
 
-    A ps runs one after the other what it is told in operations by themselves, from however many
-    threads. In the graph of a `tf.function` operations with state come one after the other, too.
+    A ps runs operations by themselves one after the other, from however many threads; so does the
+    graph of a `tf.function` with those that have state.
     """
     device = slices[0].device
     rows = [(slice_, first, count) for slice_ in slices for first, count in slice_.chunks()]
@@ -160,7 +159,7 @@ def _read_chunks(slices: Sequence[TensorSlice], prefix: str) -> None:
 
 
 def _read_in_turn(rows: Sequence[tuple[TensorSlice, int, int]], prefix: str) -> tf.Operation:
-    """In a graph: overwrites chunks, one after the other."""
+    """Overwrites chunks one after the other; in a graph."""
     written: list[tf.Operation] = []
     for slice_, first, count in rows:
         with tf.control_dependencies(written[-1:]):
@@ -193,7 +192,7 @@ def _read_runs(slice_: TensorSlice, prefix: str, increment: Increment) -> None:
 
 
 def _altered(error: tf.errors.OpError, prefix: str) -> str:
-    """Which file TensorFlow finds altered, and what it says."""
+    """Which file TensorFlow finds altered, and its message."""
     text = first_line(error)
     found = _SHARD.search(text)
     names = tf.io.gfile.glob(f"{prefix}.data-{int(found[1]):05d}-of-*") if found else []

@@ -35,7 +35,7 @@ def restore(
 ) -> None:
     """Reads a checkpoint's parameters into the store, for any number of ps.
 
-    The data of epochs that have not begun may be others than when it was saved.
+    The data of epochs that have not begun may have changed since.
     """
     begun = max(1, checkpoint.queue.epoch + (checkpoint.queue.cursor > 0))
     several = len(checkpoint.datasets) > 1 or len(datasets) > 1
@@ -49,7 +49,6 @@ def restore(
 
 
 def read_whole(checkpoint: Checkpoint, store: ParameterStore) -> None:
-    """Checks a checkpoint's files, and overwrites all that a store holds."""
     with explain_failures(f"checkpoint {checkpoint.path} cannot be read"):
         reader.check(checkpoint)
         read_parameters(checkpoint, store)
@@ -61,12 +60,7 @@ def refuse_misfit(
     numberings: Mapping[str, Numbering],
     data: Mapping[str, Any] | None = None,
 ) -> None:
-    """Holds a checkpoint against the parameters that it is to be read for.
-
-    Args:
-        ours: The signature of the parameters, and what else must be equal.
-        data: What else must be equal, of the checkpoint.
-    """
+    """Compares a checkpoint, and what else `data` says of it, with the signature of a run."""
     if found := differences({**checkpoint.signature, **(data or {})}, ours):
         raise UserError(
             f"checkpoint {checkpoint.path} does not fit this run: {'; '.join(found)}; "
@@ -92,12 +86,7 @@ def _data_of(
 def read_parameters(
     checkpoint: Checkpoint, store: ParameterStore, grown: Collection[str] = ()
 ) -> None:
-    """Overwrites all that a store holds, and the number of its updates.
-
-    Args:
-        grown: Names of tables that have more rows than in the checkpoint; the others stay as they
-            are.
-    """
+    """Overwrites all that a store holds; `grown` names tables with more rows than there."""
     done = read_grown(checkpoint, store, grown)
     reader.read(checkpoint, [slice_ for slice_ in store.slices() if slice_.name not in done])
     for group in store.keyed_groups:
@@ -107,7 +96,6 @@ def read_parameters(
 
 
 def _restore_learning_rates(checkpoint: Checkpoint, store: ParameterStore) -> None:
-    """Gives the store the learning rates that the checkpoint was trained with, if it has any."""
     if not checkpoint.learning_rates:
         return
     if store.learning_rates:
@@ -124,15 +112,11 @@ def _restore_learning_rates(checkpoint: Checkpoint, store: ParameterStore) -> No
 def restore_newest(
     directory: CheckpointDirectory, store: ParameterStore, datasets: Sequence[dict[str, Any]]
 ) -> tuple[Checkpoint | None, dict[str, str]]:
-    """Reads the newest checkpoint that is not damaged into the store.
+    """Reads the newest undamaged checkpoint into the store, if the job has one.
 
-    Damaged ones are named in the log and passed over. Once an older one is restored they are
-    renamed, so that none of them is taken for the newest again; people may look at them, and delete
-    them.
-
-    Returns:
-        The checkpoint, None when the job has none yet; and what is wrong with each that was passed
-        over, by its path as it was.
+    Damaged ones are logged and passed over. Once an older one is restored they are renamed, so that
+    none is the newest again, and kept for people. Also returns what is wrong with each, by its
+    former path.
     """
     wrong: dict[str, str] = {}
     aside = directory.damaged()
@@ -161,7 +145,7 @@ def restore_newest(
 
 
 def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
-    """What the signature of a checkpoint and that of a run disagree on, the first few in words."""
+    """What two signatures disagree on, the first few in words."""
     found = []
     for group in sorted({*theirs, *ours}):
         old, new = theirs.get(group, {}), ours.get(group, {})
@@ -177,21 +161,17 @@ def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]
 class WarmStart:
     """A checkpoint of another job, with which a job begins that has none of its own.
 
-    The other job is only read. It may be running: of its directory the newest checkpoint is taken
-    that is there and whole by then.
-
-    Attributes:
-        path: The other job's directory, for its newest checkpoint; or a checkpoint's.
-        layers: Names, paths or patterns of the layers whose parameters are taken, with new slots;
-            empty for everything, slots and the number of updates included.
+    The other job is only read, and may be running: its newest whole checkpoint counts.
     """
 
-    path: str
+    path: str  # of the job, or of a checkpoint
+    # names, paths or patterns, taken with new slots; empty for everything, slots and updates
+    # included
     layers: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, train: Train) -> "WarmStart | None":
-        """What an experiment begins with; None for its initial values."""
+        """The start of an experiment; None for its initial values."""
         if train.init_layers and not train.init_from:
             raise UserError(
                 f"--train.init_layers={','.join(train.init_layers)} without --train.init_from: "
@@ -203,11 +183,11 @@ class WarmStart:
     def check(
         self, signature: Mapping[str, Any], numberings: Mapping[str, Numbering] | None = None
     ) -> None:
-        """Holds the checkpoint against the parameters of a run, without reading values."""
+        """Compares the checkpoint with the parameters of a run, without reading values."""
         self._use_newest(lambda checkpoint: self._fit(checkpoint, signature, numberings or {}))
 
     def begin(self, store: ParameterStore) -> Checkpoint:
-        """Reads what is taken into a store that was not trained yet."""
+        """Reads it into a store that was not trained yet."""
 
         def take(checkpoint: Checkpoint) -> None:
             selection = self._fit(checkpoint, store.signature(), store.layout.numberings)
@@ -223,12 +203,9 @@ class WarmStart:
         return self._use_newest(take)
 
     def _fit(
-        self,
-        checkpoint: Checkpoint,
-        ours: Mapping[str, Any],
-        numberings: Mapping[str, Numbering],
+        self, checkpoint: Checkpoint, ours: Mapping[str, Any], numberings: Mapping[str, Numbering]
     ) -> LayerSelection | None:
-        """Which layers are taken; None for everything."""
+        """The layers that are taken; None for everything."""
         others = "; ".join(renumbered(checkpoint.numberings, numberings))
         if others and self.layers:
             _log.warning(
@@ -257,7 +234,7 @@ class WarmStart:
         return None
 
     def _use_newest(self, use: Callable[[Checkpoint], object]) -> Checkpoint:
-        """Uses the newest checkpoint that is whole; of a job that runs, they come and go."""
+        """Uses the newest whole checkpoint; of a running job they come and go."""
         wrong: dict[str, str] = {}
         while path := self._newest(wrong):
             try:
@@ -272,7 +249,7 @@ class WarmStart:
         raise UserError(f"--train.init_from={self.path}: no checkpoint is whole ({said})")
 
     def _newest(self, wrong: Mapping[str, str]) -> str | None:
-        """The newest committed checkpoint now, without those that something is wrong with."""
+        """The newest committed checkpoint now, without the wrong ones."""
         with explain_failures(f"--train.init_from={self.path} cannot be read"):
             found = CheckpointDirectory.committed_at(self.path)
         return next((path for path in reversed(found) if path not in wrong), None)

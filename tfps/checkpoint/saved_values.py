@@ -1,4 +1,4 @@
-"""What a checkpoint holds, read by one process: variables whole, tables some rows after others."""
+"""Reads checkpoints in one process: variables whole, tables chunk by chunk."""
 
 import dataclasses
 import math
@@ -22,16 +22,12 @@ from tfps.store.partitioned_variable import TensorSlice, rows_at_once
 from tfps.store.stored_row import StoredRow
 
 _DEVICE = "/device:CPU:0"
-_DROPPED_BITS = 12  # of a float32's mantissa: norms are told apart by the 2,048th part
+_DROPPED_BITS = 12  # of a float32's mantissa: norms are equal within the 2,048th part
 _BINS = 1 << (31 - _DROPPED_BITS)
 
 
 def read_variables(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
-    """Reads all dense parameters, and the state, such as BatchNorm statistics.
-
-    Returns:
-        Values by the paths of their variables, float32.
-    """
+    """Dense parameters and state, such as BatchNorm statistics, by path, float32."""
     found: dict[str, np.ndarray] = {}
     for tensor in ("dense", "state"):
         if shapes := checkpoint.signature[tensor]:
@@ -44,40 +40,29 @@ def read_variables(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True)
 class SavedRows:
-    """Some rows of a table, as their last updates left them.
-
-    Attributes:
-        ids: Of the rows, `[n]` int64.
-        lines: The rows, each with its slots behind it, `[n, size]` of `StoredRow`, float32.
-        last_updates: How many updates there had been after each row's last one, `[n]` int32; None
-            where rows do not change without an update of their own.
-    """
+    """Some rows of a table, as their last updates left them."""
 
     table: str
-    ids: np.ndarray
-    lines: np.ndarray
+    ids: np.ndarray  # `[n]` int64
+    lines: np.ndarray  # rows with their slots, `[n, size]` of `StoredRow`, float32
+    # the number of updates after each row's last one, `[n]` int32; None where rows change with own
+    # updates only
     last_updates: np.ndarray | None
 
 
 @dataclasses.dataclass(frozen=True)
 class SavedGroup:
-    """A group of tables in a checkpoint.
-
-    Attributes:
-        catches_up: Whether rows make up for updates that they were no part of, so that it is kept
-            when each was updated last.
-        optimizer: How they do; None where the checkpoint does not say.
-    """
+    """A group of tables in a checkpoint."""
 
     name: str
     layout: GroupLayout
     row: StoredRow
+    # whether rows catch up with missed updates; the last update of each is kept then
     catches_up: bool
-    optimizer: Mapping[str, Any] | None
+    optimizer: Mapping[str, Any] | None  # None where the checkpoint does not say
 
     @classmethod
     def all_in(cls, checkpoint: Checkpoint) -> list["SavedGroup"]:
-        """The groups of a checkpoint."""
         zeros, found = keras.initializers.Zeros(), []
         tables = {
             name: Table(name, rows, dim, zeros)
@@ -94,18 +79,10 @@ class SavedGroup:
 
     @property
     def tables(self) -> list[str]:
-        """Names of its tables."""
         return [table.name for table in self.layout.tables]
 
     def read(self, checkpoint: Checkpoint, tables: Collection[str]) -> Iterator[SavedRows]:
-        """Reads tables, all of them in one pass over the group, a chunk of which is held at a time.
-
-        Args:
-            tables: Names of the wanted ones; others may be among them.
-
-        Yields:
-            Rows of one table; all of them together are all rows of all wanted tables.
-        """
+        """Reads all rows of some tables in one pass over the group, one chunk at a time."""
         wanted = [index for index, name in enumerate(self.tables) if name in tables]
         for first, count in self.runs() if wanted else ():
             values, last_updates = self.read_run(checkpoint, first, count)
@@ -118,7 +95,7 @@ class SavedGroup:
                 yield SavedRows(self.tables[index], ids[mine], values[mine], last)
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """First row and number of rows of each run in which the group is read, padding included."""
+        """First row and number of rows of each run to read, padding included."""
         total = self.layout.total_rows
         # TensorFlow looks through all slices of a tensor whenever it reads one.
         stride = rows_at_once(self.row.float_bytes, total)
@@ -128,11 +105,7 @@ class SavedGroup:
     def read_run(
         self, checkpoint: Checkpoint, first: int, count: int
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Reads a run of rows with their slots, and when each was updated last where that is kept.
-
-        Returns:
-            `[count, size]` of `StoredRow`, float32, and `[count]` int32 or None.
-        """
+        """Rows and slots, `[count, size]` float32, and their last updates, `[count]` int32."""
         total, lines = self.layout.total_rows, self.row.lines
         shape, dtype = (total * lines, self.row.width), tf.as_dtype(self.row.dtype)
         rows = _slice(self.name, shape, first * lines, count * lines, dtype)
@@ -165,25 +138,16 @@ def _cut(flat: np.ndarray, shapes: Mapping[str, Sequence[int]]) -> dict[str, np.
 
 
 class UsedKey(NamedTuple):
-    """A key of a table without a vocabulary, and its row.
+    """A key of a table without a vocabulary, and its row."""
 
-    Attributes:
-        key: As the layer was called with it; of a string, the 63 bits that it is known by.
-        last_update: How many updates there had been after the last of them.
-    """
-
-    key: int
+    key: int  # of a string, the 63 bits that it is known by
     uses: int
-    last_update: int
+    last_update: int  # the number of updates after its last one
     norm: float
 
 
 class Norms:
-    """Euclidean lengths of rows, of which the number in each of 2^19 intervals is kept.
-
-    Attributes:
-        least: The least one, 0 where there is none.
-    """
+    """Euclidean lengths of rows, counted in 2^19 intervals."""
 
     def __init__(self) -> None:
         self.count, self.least, self.greatest = 0, 0.0, 0.0
@@ -213,30 +177,18 @@ class Norms:
 
 @dataclasses.dataclass
 class TableSummary:
-    """A table in a checkpoint.
-
-    Attributes:
-        last_updates: How many updates there had been after a row's last one, the least and the
-            greatest; None where it is not kept.
-    """
+    """A table in a checkpoint."""
 
     name: str
     row: StoredRow
     has_keys: bool
     norms: Norms = dataclasses.field(default_factory=Norms)
+    # the least and the greatest number of updates after a row's last one, where it is kept
     last_updates: tuple[int, int] | None = None
     most_used: list[UsedKey] = dataclasses.field(default_factory=list)
 
     def add(self, rows: np.ndarray, last_updates: np.ndarray | None) -> np.ndarray:
-        """Adds some rows.
-
-        Args:
-            rows: `[n, dim]` float32.
-            last_updates: Of each, `[n]` int32; None where it is not kept.
-
-        Returns:
-            Their norms, `[n]` float32.
-        """
+        """Adds rows `[n, dim]` with their last updates `[n]`; returns norms, `[n]` float32."""
         norms = np.sqrt(np.einsum("nd,nd->n", rows, rows, dtype=np.float64)).astype(np.float32)
         self.norms.add(norms)
         if last_updates is not None and len(last_updates):
@@ -246,13 +198,13 @@ class TableSummary:
         return norms
 
     def add_used(self, used: Sequence[UsedKey], count: int) -> None:
-        """Adds keys, of which only those stay that are used most."""
+        """Adds keys, and keeps the most used ones."""
         both = sorted([*self.most_used, *used], key=lambda each: (-each.uses, each.key))
         self.most_used = both[:count]
 
 
 def summaries(checkpoint: Checkpoint, most_used: int) -> list[TableSummary]:
-    """Reads all tables, a chunk of rows after the other."""
+    """Reads all tables, a chunk of rows at a time."""
     found = {each.name: each for each in _with_ids(checkpoint)}
     found |= {each.name: each for each in _with_keys(checkpoint, most_used)}
     return [found[name] for name in checkpoint.signature["tables"]]
@@ -286,7 +238,7 @@ def _with_keys(checkpoint: Checkpoint, most_used: int) -> Iterator[TableSummary]
 
 
 def named_checkpoint(path: str) -> Checkpoint:
-    """Finds a committed checkpoint; whether its files are whole shows when they are read."""
+    """A committed checkpoint by path; whether its files are whole shows when they are read."""
     directory = path.rstrip("/")
     try:
         found = CheckpointDirectory.committed_at(directory)
@@ -301,18 +253,14 @@ def named_checkpoint(path: str) -> Checkpoint:
 
 
 def dense_values(path: str) -> dict[str, np.ndarray]:
-    """Reads a model's dense parameters and its state, such as BatchNorm statistics.
+    """Reads a model's dense parameters and state, by path, float32.
 
-    For inspection; or in a task's `build_model()`, for a model that begins with what another has
-    learnt, its tables new:
+    For inspection, or in `build_model()` for a model with the values of another and new tables:
 
         values = dense_values("gs://bucket/job")
         for variable in model.variables:
             if variable.path in values:
                 variable.assign(values[variable.path])
-
-    Returns:
-        Values by the paths of their variables, float32.
     """
     checkpoint = named_checkpoint(path)
     try:

@@ -1,6 +1,7 @@
-"""Saves checkpoints, one at a time, while training goes on or not."""
+"""Saves checkpoints, one at a time, while training continues or not."""
 
 import concurrent.futures
+import dataclasses
 import logging
 import posixpath
 import threading
@@ -16,6 +17,7 @@ from tfps.checkpoint.checkpoint import (
     CheckpointFile,
     DamagedCheckpointError,
     Draft,
+    State,
     TrainingLosses,
     explain_failures,
 )
@@ -43,16 +45,10 @@ def save(
     before_commit: Callable[[], None],
     pace: Pace | None = None,
 ) -> Checkpoint:
-    """Saves the parameters with the state of the leases; then deletes old checkpoints.
+    """Saves parameters and leases, then deletes old checkpoints; one that is there stays.
 
-    Args:
-        writer: Of the parameters in this state; nothing may be changing what it writes.
-        before_commit: Called when all is on the disk and the marker prepared; may raise to have no
-            checkpoint.
-        pace: Rests while it is written; None for no rest.
-
-    Returns:
-        The checkpoint; where this state is saved already, the one that is.
+    Nothing may change what `writer` writes. `before_commit` runs when all is on the disk and the
+    marker prepared; it may raise to have no checkpoint.
     """
     path = posixpath.join(directory.path, draft.name)
     with explain_failures(
@@ -73,7 +69,7 @@ def save(
 
 
 def _find_saved(directory: CheckpointDirectory, path: str) -> Checkpoint | None:
-    """The checkpoint that is at a path already; there is nothing any more if there is none."""
+    """The checkpoint at a path; afterwards there is nothing if there is none."""
     if not files.exists(path) or directory.delete_unless_committed(path):
         return None
     try:
@@ -88,32 +84,20 @@ def _find_saved(directory: CheckpointDirectory, path: str) -> Checkpoint | None:
 def _write_files(
     path: str, draft: Draft, writer: CheckpointWriter, pace: Pace | None
 ) -> Checkpoint:
-    """Brings all of a checkpoint but its marker to the disk."""
+    """Writes all of a checkpoint but its marker to the disk."""
     files.make_directories(path)
     writer.write(path, draft.increment, draft.keyed, pace)
     written = CheckpointFile.all_in(path)
     files.sync([*(posixpath.join(path, file.name) for file in written), path])
-    return Checkpoint(
-        path,
-        draft.steps,
-        draft.queue,
-        draft.datasets,
-        draft.signature,
-        draft.optimizers,
-        draft.increment,
-        time.time(),
-        written,
-        draft.losses,
-        draft.learning_rates,
-        draft.numberings,
-    )
+    state = {each.name: getattr(draft, each.name) for each in dataclasses.fields(State)}
+    return Checkpoint(path=path, saved_at=time.time(), files=written, **state)
 
 
 class Saver:
-    """Begins a save, of everything or of an increment, and hands over its outcome.
+    """Saves checkpoints, full ones or increments, and reports their outcome.
 
-    In the background, the ps keep what was there when the save began, and write that while the
-    workers change the parameters. It is a context, at whose end no save is under way.
+    In the background the ps keep a copy and write that, while workers change the parameters. It is
+    a context; no save is under way after it.
     """
 
     def __init__(
@@ -122,18 +106,10 @@ class Saver:
         old: OldCheckpoints,
         store: ParameterStore,
         ps_calls: PsCalls,
-        in_background: bool,
-        largest_increment: float,
+        in_background: bool,  # takes the memory of another copy of the parameters on every ps
+        largest_increment: float,  # part of a full checkpoint's bytes
         spread_seconds: float = 0.0,
     ):
-        """Saves nothing yet.
-
-        Args:
-            in_background: Whether training may go on as soon as a save has begun, which takes the
-                memory of another copy of the parameters on every ps.
-            largest_increment: The part of a full checkpoint's bytes up to which a checkpoint is an
-                increment.
-        """
         self._directory = directory
         self._old = old
         self._store = store
@@ -151,12 +127,12 @@ class Saver:
         self._saved, self._saved_increments, self._size = 0, 0, 0
         self._stopped_seconds, self._write_seconds = 0.0, 0.0
 
-    def go_on_from(self, checkpoint: Checkpoint) -> None:
-        """Takes note of the checkpoint that the parameters were restored from."""
-        self._increments.go_on_from(checkpoint)
+    def resume_from(self, checkpoint: Checkpoint) -> None:
+        """Notes the checkpoint that the parameters were restored from."""
+        self._increments.resume_from(checkpoint)
 
     def poll(self) -> None:
-        """Tells of the save under way if it has come to its end; else does nothing."""
+        """Finishes the save under way if it is done."""
         if self._writing is not None and self._writing.done():
             self.finish()
 
@@ -169,14 +145,10 @@ class Saver:
         is_full: bool = False,
         losses: TrainingLosses = NO_LOSSES,
     ) -> None:
-        """Begins to save; the save before it must be finished.
+        """Begins to save once the last save is finished; returns when parameters may change again.
 
-        Returns when the parameters may be changed again.
-
-        Args:
-            queue: State of the leases; no worker may be changing the parameters.
-            before_commit: Called when all but the marker is written, in another thread; may raise
-                to have no checkpoint.
+        No worker may change them when it is called. `before_commit` is called in another thread
+        when all but the marker is written; it may raise to have no checkpoint.
         """
         began = time.monotonic()
         draft = self._ps_calls(
@@ -192,7 +164,7 @@ class Saver:
         self._stopped_seconds += time.monotonic() - began
 
     def finish(self) -> None:
-        """Waits for the save under way, if there is one, and tells of it."""
+        """Waits for the save under way, if any, and reports it."""
         if self._writing is None:
             return
         self._pace.hurry()
@@ -207,7 +179,6 @@ class Saver:
         return self._ps_calls("saving a checkpoint", wait, self._store.layout.ps_bytes)
 
     def report(self) -> SaveCounts:
-        """What the saves of this run took."""
         return SaveCounts(
             saved=self._saved,
             increments=self._saved_increments,
@@ -227,7 +198,7 @@ class Saver:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Lets the save under way come to its end when the run failed; not when it was stopped."""
+        """Waits for the save under way when the run failed, but not when it was stopped."""
         self._pace.hurry()
         if self._writing is not None and isinstance(error, Exception):
             concurrent.futures.wait([self._writing], _END_SECONDS)

@@ -12,7 +12,7 @@ from tfps.checkpoint.increments import trace_now
 from tfps.checkpoint.keyed_snapshot import KeyedSnapshot, Pace
 from tfps.store.partitioned_variable import TensorSlice
 
-# Of a ps. Each turn is a graph that every task is told of, and a file that storage renames.
+# Of a ps. Each turn is a graph on every task, and a file that storage renames.
 TURN_BYTES, _MOST_TURNS = 128 << 20, 4
 _Chunk = tuple[TensorSlice, int, int]  # with its first row and number of rows
 # What a slice is asked for: for every run, where to write it; its bounds, as rows of the slice; and
@@ -25,9 +25,9 @@ _SIGNATURE = (
 
 
 class RowWriter:
-    """Writes those rows of slices whose marks are frozen: a run after the other, each its own file.
+    """Writes rows of slices whose marks are frozen, run by run, each its own file.
 
-    So a ps holds the rows of one run beside its own values, at most a chunk.
+    So a ps holds the rows of one run in addition to its values: at most a chunk.
     """
 
     def __init__(self, slices: Sequence[TensorSlice]):
@@ -36,7 +36,7 @@ class RowWriter:
             self._save = trace_now(self._graph, _SIGNATURE * len(slices))
 
     def write(self, directory: str, increment: Increment) -> list[str]:
-        """Writes an increment's rows, each ps its own at the same time."""
+        """Writes an increment's rows, all ps at the same time."""
         prefix = posixpath.join(directory, PREFIX)
         arguments: list[tf.Tensor] = []
         written: list[str] = []
@@ -99,9 +99,9 @@ def _write(
 
 
 class SliceWriter:
-    """Writes the same slices whole as often as wanted, as logical tensors in slices.
+    """Writes the same slices whole, repeatedly, as logical tensors in slices.
 
-    In turns, each of which writes its part of every ps's chunks into a file of that ps.
+    In turns: each writes a part of every ps's chunks into a file of that ps.
     """
 
     def __init__(self, slices: Sequence[TensorSlice], most_turns: int):
@@ -118,7 +118,7 @@ class SliceWriter:
         ]
 
     def write(self, directory: str, pace: Pace) -> list[str]:
-        """Writes all slices, each ps its own at the same time."""
+        """Writes all slices, all ps at the same time."""
         prefix = tf.constant(posixpath.join(directory, PREFIX))
         written: list[str] = []
         for save in self._saves:
@@ -148,7 +148,7 @@ class SliceWriter:
 
 
 def _in_turns(slices: Sequence[TensorSlice], turns: int) -> list[list[_Chunk]]:
-    """The chunks of one ps in so many lists of about as many bytes."""
+    """The chunks of one ps in lists of about equal bytes."""
     total = max(1, sum(slice_.total_bytes for slice_ in slices))
     parts: list[list[_Chunk]] = [[] for _ in range(turns)]
     before = 0
@@ -160,7 +160,7 @@ def _in_turns(slices: Sequence[TensorSlice], turns: int) -> list[list[_Chunk]]:
 
 
 class CheckpointWriter:
-    """Writes the same slices as often as wanted, as a TensorFlow checkpoint."""
+    """Writes the same slices, repeatedly, as a TensorFlow checkpoint."""
 
     def __init__(self, slices: Sequence[TensorSlice], rests: bool = False):
         untracked = [slice_ for slice_ in slices if not slice_.touched]
@@ -178,12 +178,7 @@ class CheckpointWriter:
         keyed: KeyedSnapshot | None = None,
         pace: Pace | None = None,
     ) -> None:
-        """Writes everything, or what an increment holds; joins the indices of all that was written.
-
-        Args:
-            increment: What to write of tables with a row for each id; None for all.
-            pace: Rests between turns; None for no rest.
-        """
+        """Writes everything, or an increment, and joins the indices of all that was written."""
         pace = pace or Pace(0.0)
         if increment is None:
             written = self._all.write(directory, pace)

@@ -19,7 +19,7 @@ from tfps.data.schema import Schema
 from tfps.data.shards import STRIDE, RecordIndex, Shard
 from tfps.data.tfrecord import frame
 from tfps.errors import UserError
-from tfps.storage import atomic_file, checksum, files
+from tfps.storage import files
 from tfps.storage.failures import StorageError
 from tfps.storage.paths import is_file_name
 
@@ -37,11 +37,11 @@ def free_prefix(directory: str, name: str, files: Callable[[str], Iterable[str]]
     return next(prefix for prefix in prefixes if taken.isdisjoint(files(prefix)))
 
 
-def begin(directory: str, files: Sequence[str]) -> None:
+def begin(directory: str, names: Sequence[str]) -> None:
     """Lists files before they are made, or are no part of the dataset any more."""
-    listed = sorted({*_listed(directory), *files})
+    listed = sorted({*_listed(directory), *names})
     text = json.dumps({"files": listed}, indent=1) + "\n"
-    atomic_file.write(posixpath.join(directory, FILE), text, "partial")
+    files.replace(posixpath.join(directory, FILE), text, "partial")
 
 
 def settle(directory: str) -> None:
@@ -222,7 +222,7 @@ class DatasetWriter:
     def _shard(self, file: str, records: int) -> Shard:
         path = self._path(file)
         size = tf.io.gfile.stat(path).length
-        return Shard(file, records, size, checksum.of_file(path))
+        return Shard(file, records, size, files.checksum_of_file(path))
 
 
 def _replaced(directory: str, overwrite: bool) -> tuple[str, ...]:

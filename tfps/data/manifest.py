@@ -53,7 +53,7 @@ from tfps.data.shards import (
     with_generations,
 )
 from tfps.errors import UserError
-from tfps.storage import atomic_file, checksum, files
+from tfps.storage import files
 from tfps.storage.failures import StorageError
 
 FILE = "manifest.json"
@@ -132,16 +132,16 @@ def write(manifest: Manifest) -> None:
         "index": {
             "file": file,
             "stride": manifest.index.stride,
-            "crc32c": checksum.of_bytes(index),
+            "crc32c": files.checksum_of(index),
         },
         "rejected_rows": manifest.rejected_rows,
         "best_auc": manifest.best_auc,
         "origin": manifest.origin,
         "counts": {name: dataclasses.asdict(held) for name, held in manifest.counts.items()},
     }
-    atomic_file.write(posixpath.join(manifest.directory, file), index, "partial")
+    files.replace(posixpath.join(manifest.directory, file), index, "partial")
     text = json.dumps(content, indent=2) + "\n"
-    atomic_file.write(posixpath.join(manifest.directory, FILE), text, "partial")
+    files.replace(posixpath.join(manifest.directory, FILE), text, "partial")
 
 
 def read(directory: str, flag: str = "", may_be_cut: bool = False) -> Manifest:

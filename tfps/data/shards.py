@@ -17,7 +17,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tfps.errors import RunError, UserError
-from tfps.storage import checksum
+from tfps.storage import files
 from tfps.storage.paths import is_cloud, is_file_name
 
 HINT = "run trainer.prepare again"
@@ -234,7 +234,7 @@ def read_index(
             encoded = opened.read()
     except tf.errors.NotFoundError:
         raise UserError(f"{where}: the index {file} is missing; {HINT}") from None
-    found = checksum.of_bytes(encoded)
+    found = files.checksum_of(encoded)
     if found != crc32c:
         raise UserError(
             f"{where}: the index {file} is not the one that manifest.json was written with (its "

@@ -1,4 +1,4 @@
-"""What metrics keep of an evaluation whose records come one part after the other."""
+"""The running state of metrics, for an evaluation whose records come in parts."""
 
 import functools
 import math
@@ -15,7 +15,7 @@ from tfps.experiment.ranking_metrics import GroupedMetric, GroupMean, GroupSums
 from tfps.experiment.task import Metric
 from tfps.model.compiled_task import CompiledMetric, RunningKerasMetric
 
-EXACT_RECORDS = 1_000_000  # up to so many the AUC is exact; they take 5 bytes each
+EXACT_RECORDS = 1_000_000  # up to here the AUC is exact; they take 5 bytes each
 _MOST_EDGES = 1 << 19
 # Means over records: that of two parts is that of both together, weighted by their records.
 _MEANS = (
@@ -27,25 +27,19 @@ _MEANS = (
 
 
 class BoundedAuc(NamedTuple):
-    """An AUC, and how far it may be off.
+    """An AUC, and how far it may be off."""
 
-    Attributes:
-        value: The area; nan when a class is absent or a prediction is nan.
-        bound: Of the distance from the exact area; 0.0 where it is exact.
-    """
-
-    value: float
-    bound: float
+    value: float  # nan when a class is absent or a prediction is nan
+    bound: float  # of the distance from the exact area; 0.0 where it is exact
 
 
 class RunningAuc:
-    """Adds up records; keeps their scores up to a number, and from then on counts by score.
+    """Keeps scores up to a number of records, and then counts by score.
 
-    The scores that are kept by then are edges of the counts, 2^19 of them at most, and what lies on
-    an edge is counted by itself. So ties of scores that were seen are told from ties of the counts:
-    an AUC off scores that go on as they began is off by next to nothing, and one off a few
-    different scores is exact. For scores that go elsewhere there are edges all over the float32
-    numbers too, 128 of them from each power of two to the next.
+    The kept scores are edges of the counts, at most 2^19 of them, and each edge has its own count:
+    ties of seen scores differ from ties of the counts. So an AUC of scores that go on as they began
+    is off by next to nothing, and one of few different scores is exact. For other scores there are
+    edges all over the float32 numbers, 128 of them from each power of two to the next.
     """
 
     def __init__(self, exact_records: int = EXACT_RECORDS):
@@ -58,11 +52,7 @@ class RunningAuc:
         self._counts = np.zeros([2, 0], np.int64)  # of negatives and positives, by place
 
     def add(self, labels: np.ndarray, predictions: np.ndarray) -> None:
-        """Adds some records.
-
-        Args:
-            labels: 0 or 1, shape `[n]` or `[n, 1]`.
-        """
+        """Adds some records; labels are 0 or 1, `[n]` or `[n, 1]`."""
         is_positive, scores = as_binary(labels, predictions)
         self._has_nan = self._has_nan or bool(np.isnan(scores).any())
         if self._has_nan:
@@ -77,7 +67,7 @@ class RunningAuc:
             self._begin_to_count()
 
     def result(self) -> BoundedAuc:
-        """The area under the ROC curve of all records, as `metrics.auc` defines it."""
+        """The area under the ROC curve of all records, as of `metrics.auc`."""
         if self._has_nan:
             return BoundedAuc(math.nan, 0.0)
         if self._edges is None:
@@ -117,17 +107,13 @@ class RunningAuc:
 
 
 def _edges_everywhere() -> np.ndarray:
-    """The float32 numbers whose last 16 bits are zero, 65,281 with both infinities, in no order."""
+    """The float32 numbers whose last 16 bits are zero, 65,281 with both infinities."""
     numbers = (np.arange(1 << 16, dtype=np.uint32) << 16).view(np.float32)
     return np.unique(numbers[~np.isnan(numbers)])
 
 
 class Measured(NamedTuple):
-    """What a metric measured.
-
-    Attributes:
-        note: What people should know of it; empty for nothing.
-    """
+    """The value of a metric, and a note for people."""
 
     value: float
     note: str = ""
@@ -137,22 +123,16 @@ class Accumulator(Protocol):
     """A metric of all records that were added."""
 
     def add(self, labels: Any, predictions: Any, groups: np.ndarray | None) -> None:
-        """Adds some records.
-
-        Args:
-            groups: The group of each record; None for a task without groups.
-        """
+        """Adds some records; `groups` is None for a task without groups."""
 
     def result(self) -> Measured:
-        """The metric of what was added; to be asked once."""
+        """The metric of all records; called once."""
 
 
 def accumulators_of(metrics: Sequence[tuple[str, Metric]]) -> list[Accumulator]:
-    """What keeps of records what metrics need.
+    """The accumulators of metrics, each with the label that it is under, or "".
 
-    Args:
-        metrics: Each as `Task.metrics` gives it, behind the label that it stands under, which is
-            empty for none. Those that rank the records of groups by one label share them.
+    Those that rank the records of groups by one label share them.
     """
     ranked: dict[str, _Ranked] = {}
     found: list[Accumulator] = []
@@ -167,7 +147,7 @@ def accumulators_of(metrics: Sequence[tuple[str, Metric]]) -> list[Accumulator]:
 
 
 def _accumulator_of(metric: Metric) -> Accumulator:
-    """What keeps what a metric needs; of one that is not known, all records."""
+    """An accumulator of a metric; for an unknown one, of all records."""
     if metric is metrics.auc:
         return _Auc()
     if isinstance(metric, SummedMetric):
@@ -182,8 +162,6 @@ def _accumulator_of(metric: Metric) -> Accumulator:
 
 
 class _Auc:
-    """The area under the ROC curve, with how far it may be off."""
-
     def __init__(self) -> None:
         self._running = RunningAuc()
 
@@ -213,7 +191,7 @@ class _Sums:
 
 
 class _OfKeras:
-    """A metric of Keras's, which keeps what it needs itself."""
+    """A metric of Keras's, which has its own state."""
 
     def __init__(self, make: Callable[[Any, Any], keras.metrics.Metric]):
         self._make = make
@@ -239,7 +217,7 @@ class _Ranked:
         self._means: list[GroupMean] | None = None
 
     def take(self, metric: GroupedMetric) -> int:
-        """Measures one metric more; returns its number."""
+        """Adds a metric; returns its number."""
         self._metrics.append(metric)
         return len(self._metrics) - 1
 
@@ -284,7 +262,7 @@ class _OfGroups:
 
 
 class _Everything:
-    """A metric that is given all records at once, which are kept until then."""
+    """A metric that gets all records at once, which are kept until then."""
 
     def __init__(self, metric: Metric):
         self._metric = metric

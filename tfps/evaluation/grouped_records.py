@@ -1,4 +1,4 @@
-"""The records of all groups in bounded memory: kept up to a number, from then on in a file."""
+"""The records of all groups in bounded memory: up to a number, and then in a file."""
 
 import hashlib
 import tempfile
@@ -10,32 +10,26 @@ import numpy as np
 
 from tfps.errors import UserError
 
-HELD_RECORDS = 1 << 22  # up to so many are in memory; they take 20 bytes each, 28 if ids are text
+HELD_RECORDS = 1 << 22  # at most in memory; they take 20 bytes each, 28 if ids are text
 _PARTITIONS = 256  # of the file; no group is in two of them
-_BITS = 8  # which tell them apart
+_BITS = 8  # of the partition's number
 _MIXER = np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing: neighbouring ids go anywhere
 _DIGEST_BYTES = 16
 
 
 class Records(NamedTuple):
-    """Records of whole groups.
+    """Records of whole groups."""
 
-    Attributes:
-        labels: `[n]` float64.
-        scores: `[n]`.
-        groups: Numbers of their groups, from 0 without gaps, `[n]` int64.
-    """
-
-    labels: np.ndarray
-    scores: np.ndarray
-    groups: np.ndarray
+    labels: np.ndarray  # `[n]` float64
+    scores: np.ndarray  # `[n]`
+    groups: np.ndarray  # numbers of their groups, from 0 without gaps, `[n]` int64
 
 
 class GroupedRecords:
-    """Adds up records, and gives them back a part of all groups after the other.
+    """Collects records, and returns them by whole groups, one part after the other.
 
-    What is beyond the limit goes to a file without a name, which the system deletes with the
-    process, however that ends. Ids that are text are known by 128 bits of their BLAKE2b.
+    Records beyond the limit go to a file without a name, which the system deletes with the process,
+    however that ends. Text ids are known by 128 bits of their BLAKE2b.
     """
 
     def __init__(self, held_records: int = HELD_RECORDS):
@@ -48,13 +42,7 @@ class GroupedRecords:
         self._blocks: list[tuple[np.ndarray, np.ndarray]] = []
 
     def add(self, labels: np.ndarray, scores: np.ndarray, groups: np.ndarray) -> None:
-        """Adds some records.
-
-        Args:
-            labels: Any numbers, `[n]`.
-            scores: `[n]`, of one dtype.
-            groups: The groups' ids, `[n]`, whole numbers or bytes objects.
-        """
+        """Adds labels and scores `[n]`, and ids of groups `[n]`, integers or bytes objects."""
         for first in range(0, len(labels), self._held_records):
             some = slice(first, first + self._held_records)
             self._parts.append(_packed(labels[some], scores[some], groups[some]))
@@ -63,7 +51,7 @@ class GroupedRecords:
                 self._spill()
 
     def parts(self) -> Iterator[Records]:
-        """All records, those of a group together; to be asked once."""
+        """All records, those of a group together; called once."""
         if self._file is None:
             if self._held:
                 yield _unpacked(np.concatenate(self._parts))
@@ -76,7 +64,7 @@ class GroupedRecords:
         self._file.close()
 
     def _spill(self) -> None:
-        """Writes what is held, the records of a partition together."""
+        """Writes the held records, sorted by partition."""
         records = np.concatenate(self._parts)
         self._parts, self._held = [], 0
         mixed = records["group"].view(np.uint64).reshape(len(records), -1)[:, 0] * _MIXER
@@ -132,7 +120,7 @@ def _unpacked(packed: np.ndarray) -> Records:
 
 
 def _digests(groups: np.ndarray) -> np.ndarray:
-    """Numbers of ids that are text, `[n, 2]`."""
+    """Numbers of text ids, `[n, 2]`."""
     ids = [each if isinstance(each, bytes) else str(each).encode() for each in groups.tolist()]
     digests = {
         each: hashlib.blake2b(each, digest_size=_DIGEST_BYTES).digest()

@@ -1,4 +1,4 @@
-"""`JOB_DIR/evaluations`: what was measured of which checkpoint, by the chief or the evaluator."""
+"""`JOB_DIR/evaluations`: the metrics of checkpoints, from the chief or the evaluator."""
 
 import dataclasses
 import json
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tfps.errors import UserError
-from tfps.storage import atomic_file, files
+from tfps.storage import files
 
 FORMAT = 1
 _log = logging.getLogger(__name__)
@@ -24,13 +24,9 @@ _DIRECTIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """The metrics of one checkpoint.
+    """The metrics of one checkpoint."""
 
-    Attributes:
-        checkpoint: Name of its directory; names sort in the order of the training.
-    """
-
-    checkpoint: str
+    checkpoint: str  # name of its directory; names sort in the order of training
     steps: int
     epoch: int
     records: int
@@ -40,7 +36,6 @@ class Evaluation:
 
     @property
     def has_ended_epoch(self) -> bool:
-        """Whether the checkpoint is the one at the end of an epoch."""
         return int(self.checkpoint.rpartition("-")[2]) == 0
 
     def __str__(self) -> str:
@@ -50,34 +45,34 @@ class Evaluation:
 class Evaluations:
     """A job's evaluations, one file each, named by the checkpoint.
 
-    A file appears in one piece, and stays when its checkpoint is deleted. One that is empty or cut
-    off, as a power cut can leave it, is none: its checkpoint counts as not evaluated.
+    A file appears in one piece, and stays when its checkpoint is deleted. An empty or truncated
+    one, as after a power cut, does not count: its checkpoint is not evaluated.
     """
 
     def __init__(self, job_dir: str):
         self._path = posixpath.join(job_dir, "evaluations")
         self._known: dict[str, Evaluation] = {}  # read or written before
-        self._damaged: set[str] = set()  # that were told of
+        self._damaged: set[str] = set()  # reported before
 
     def write(self, evaluation: Evaluation) -> None:
         """Adds an evaluation, in place of one of the same checkpoint."""
         files.make_directories(self._path)
         data = {"format": FORMAT, **dataclasses.asdict(evaluation)}
-        atomic_file.write(self._file(evaluation.checkpoint), json.dumps(data, indent=1) + "\n")
+        files.replace(self._file(evaluation.checkpoint), json.dumps(data, indent=1) + "\n")
         self._known[evaluation.checkpoint] = evaluation
 
     def checkpoints(self) -> list[str]:
-        """Names of the checkpoints that have one, in the order of the training."""
+        """Names of the evaluated checkpoints, in the order of training."""
         return [evaluation.checkpoint for evaluation in self.all()]
 
     def all(self) -> list[Evaluation]:
-        """Every evaluation, in the order of the training; each file is read once."""
+        """Every evaluation, in the order of training; each file is read once."""
         found = {name: self._known.get(name) or self._read(name) for name in self._files()}
         self._known = {name: evaluation for name, evaluation in found.items() if evaluation}
         return list(self._known.values())
 
-    def forget(self, is_stale: Callable[[Evaluation], bool]) -> int:
-        """Deletes evaluations."""
+    def delete(self, is_stale: Callable[[Evaluation], bool]) -> int:
+        """Deletes stale evaluations; returns how many."""
         stale = [evaluation.checkpoint for evaluation in self.all() if is_stale(evaluation)]
         for checkpoint in stale:
             files.remove(self._file(checkpoint))
@@ -85,7 +80,6 @@ class Evaluations:
         return len(stale)
 
     def _files(self) -> list[str]:
-        """Names of the checkpoints that have a file, in the order of the training."""
         try:
             names = files.names(self._path)
         except FileNotFoundError:
@@ -108,7 +102,7 @@ class Evaluations:
         try:
             if data.pop("format") != FORMAT:
                 raise ValueError("another format")
-            if data["checkpoint"] != checkpoint:  # which names the file that `forget` deletes
+            if data["checkpoint"] != checkpoint:  # which names the file that `delete` removes
                 raise ValueError(f"it is of checkpoint {data['checkpoint']!r}")
             return Evaluation(**data)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -122,23 +116,14 @@ class Evaluations:
 
 @dataclasses.dataclass(frozen=True)
 class BestMetric:
-    """A metric by which evaluations are compared.
-
-    Attributes:
-        is_higher_better: Whether a higher value is better, else a lower one.
-    """
+    """A metric by which evaluations are compared."""
 
     name: str
     is_higher_better: bool
 
     @classmethod
     def of(cls, setting: str, names: Sequence[str]) -> "BestMetric":
-        """Reads `train.best_metric`.
-
-        Args:
-            setting: A metric's name, such as `auc`; for a metric whose direction is not known by
-                its name with `max:` or `min:` before it, such as `min:rmse`.
-        """
+        """Reads `train.best_metric`: a metric's name, with `max:` or `min:` if it is not known."""
         where = f"train.best_metric={setting}"
         said, colon, rest = setting.partition(":")
         name = rest if colon else setting
@@ -152,19 +137,8 @@ class BestMetric:
             )
         return cls(name, direction == _HIGHER)
 
-    def is_better(self, metrics: Mapping[str, float], than: Mapping[str, float]) -> bool:
-        """Whether the first metrics are strictly better than the second.
-
-        A value that is absent or not finite is worse than any number.
-        """
-        return self._score(metrics) > self._score(than)
-
     def best(self, evaluations: Sequence[Mapping[str, float]]) -> int | None:
-        """Index of the best of some evaluations' metrics, the first of equals.
-
-        Returns:
-            None when none of them has a number for the metric.
-        """
+        """Index of the best of some evaluations, the first of equals; None if none has a number."""
         scores = [self._score(metrics) for metrics in evaluations]
         highest = max(scores, default=-math.inf)
         return scores.index(highest) if math.isfinite(highest) else None
@@ -177,27 +151,20 @@ class BestMetric:
 
 
 def known_direction(name: str) -> str:
-    """What is better of a metric that tfps computes, also for one label: `min` or `max`.
-
-    Empty for any other metric.
-    """
+    """`min` or `max` for a metric of tfps's own, also of one label; empty for others."""
     known = [each for each in _DIRECTIONS if name == each or name.endswith(f"_{each}")]
     return _DIRECTIONS[max(known, key=len)] if known else ""
 
 
 @dataclasses.dataclass(frozen=True)
 class EarlyStopping:
-    """The rule: stop when the best evaluation is so many evaluations old.
-
-    Attributes:
-        patience: Evaluations in a row without a better one that end the training; 0 for none.
-    """
+    """The rule: stop when the best evaluation is `patience` evaluations old; 0 for never."""
 
     metric: BestMetric
     patience: int
 
     def reason(self, evaluations: Sequence[Evaluation]) -> str | None:
-        """Why to stop, in words; None to go on."""
+        """Why to stop, in words; None to continue."""
         best = self.metric.best([evaluation.metrics for evaluation in evaluations])
         since = len(evaluations) if best is None else len(evaluations) - 1 - best
         if not self.patience or since < self.patience:

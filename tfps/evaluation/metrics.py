@@ -19,22 +19,16 @@ _Value = TypeVar("_Value")
 
 
 class EvaluatedPiece(NamedTuple):
-    """What `Closures.evaluate` gives.
-
-    Attributes:
-        labels: What `Task.measured` names, and what is kept, `[records, ...]` by name.
-        predictions: `[records, ...]` float32 by name.
-        measured: What the model's own metrics have seen, by name, `[n]` float64.
-    """
+    """The result of `Closures.evaluate`."""
 
     loss_sum: float
-    labels: dict[str, np.ndarray]
-    predictions: dict[str, np.ndarray]
-    measured: dict[str, np.ndarray]
+    labels: dict[str, np.ndarray]  # of `Task.measured`, and kept features, `[records, ...]` by name
+    predictions: dict[str, np.ndarray]  # `[records, ...]` float32 by name
+    measured: dict[str, np.ndarray]  # states of the model's own metrics by name, `[n]` float64
 
     @classmethod
     def pack(cls, results: Sequence["EvaluatedPiece"]) -> bytes:
-        """Results of several pieces, for `unpack`."""
+        """Results of several pieces as bytes, for `unpack`."""
         names, values = [], []
         for result in results:
             tensors = [
@@ -48,7 +42,6 @@ class EvaluatedPiece(NamedTuple):
 
     @classmethod
     def unpack(cls, data: bytes) -> list["EvaluatedPiece"]:
-        """The results that `pack` made bytes of."""
         names, *values = tf.unstack(tf.io.parse_tensor(data, tf.string))
         remaining = iter(values)
         return [
@@ -67,7 +60,7 @@ class EvaluatedPiece(NamedTuple):
 
 
 class RunningMetrics:
-    """A task's metrics of an evaluation whose records come one part after the other."""
+    """A task's metrics of an evaluation whose records come in parts."""
 
     def __init__(self, task: Task):
         self._task = task
@@ -79,12 +72,7 @@ class RunningMetrics:
         ]
 
     def add(self, labels: Mapping[str, np.ndarray], predictions: Mapping[str, np.ndarray]) -> None:
-        """Adds some records.
-
-        Args:
-            labels: What the task's `measured()` names, `[records, ...]` by name.
-            predictions: `[records, ...]` float32 by name.
-        """
+        """Adds labels of the task's `measured()`, and predictions, `[records, ...]` by name."""
         whole = predictions[SINGLE] if list(predictions) == [SINGLE] else dict(predictions)
         groups = labels[self._group.name] if self._group else None
         for name, label, kept in self._kept:
@@ -96,7 +84,7 @@ class RunningMetrics:
             self._try(name, functools.partial(kept.add, given[0], given[1], groups))
 
     def result(self) -> dict[str, Measured]:
-        """The metrics by name; those under a label's name are `LABEL_METRIC`. To be asked once."""
+        """The metrics by name, `LABEL_METRIC` for those under a label; called once."""
         return {name: self._try(name, kept.result) for name, _, kept in self._kept}
 
     def _try(self, name: str, work: Callable[[], _Value]) -> _Value:
@@ -109,7 +97,7 @@ class RunningMetrics:
 
 
 def metric_names(task: Task) -> list[str]:
-    """Names of an evaluation's metrics: `loss`, then those that `RunningMetrics` gives."""
+    """Names of an evaluation's metrics: `loss`, then those of `RunningMetrics`."""
     return ["loss", *(name for name, _, _ in _flat(task))]
 
 
@@ -118,12 +106,7 @@ def try_metrics(
     labels: Mapping[str, np.ndarray],
     prediction_shapes: Mapping[str, Sequence[int | None]],
 ) -> None:
-    """Computes the metrics of labels and drawn predictions, for what it says of the metrics.
-
-    Args:
-        labels: What its `measured()` names of some records of the evaluation data, `[records, ...]`
-            by name.
-    """
+    """Computes the metrics of labels and random predictions, to find errors early."""
     _refuse_unknown_prediction(task, list(prediction_shapes))
     drawn = np.random.default_rng(0)
     records = len(next(iter(labels.values())))
@@ -143,7 +126,7 @@ def try_metrics(
 
 
 def _refuse_unknown_prediction(task: Task, prediction_names: Sequence[str]) -> None:
-    """Refuses metrics by default of several predictions, none of which they are known to be of."""
+    """Refuses default metrics of several predictions when none belongs to the label."""
     is_default = type(task).metrics is Task.metrics and isinstance(task.label(), Feature)
     if is_default and len(prediction_names) > 1 and task.metrics():
         raise UserError(
@@ -155,7 +138,7 @@ def _refuse_unknown_prediction(task: Task, prediction_names: Sequence[str]) -> N
 
 
 def check_metrics(task: Task, prediction_names: Sequence[str]) -> None:
-    """Refuses metrics that are under a name that is no label, or has no prediction, or no group."""
+    """Refuses metrics under a name that is no label, or without a prediction or group."""
     _check_group(task)
     names = {label.name for label in task.targets()}
     for name, label, metric in _flat(task):
@@ -178,7 +161,7 @@ def check_metrics(task: Task, prediction_names: Sequence[str]) -> None:
 
 
 def _check_group(task: Task) -> None:
-    """Refuses a group that is no id, or is not what the records hold under its name."""
+    """Refuses a group that is no id, or differs from the records' feature of its name."""
     group, where = task.group(), f"group() of {type(task).__name__}"
     if group is None:
         return
@@ -196,7 +179,7 @@ def _check_group(task: Task) -> None:
 
 
 def _flat(task: Task) -> Iterator[tuple[str, str, Metric]]:
-    """The name, the label it stands under ("" for none) and the callable of every metric."""
+    """The name, the label (or "") and the callable of every metric."""
     for name, metric in task.metrics().items():
         if isinstance(metric, Mapping):
             yield from ((f"{name}_{key}", name, each) for key, each in metric.items())

@@ -18,7 +18,7 @@ from tfps.data.schema import Schema
 from tfps.errors import RunError, UserError, reason_of
 from tfps.experiment import keras_names
 from tfps.experiment.metrics import default_metrics
-from tfps.layers.key_options import KeyOptions
+from tfps.layers.dynamic_embedding import KeyOptions
 
 
 @dataclasses.dataclass(frozen=True)

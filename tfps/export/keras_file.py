@@ -1,4 +1,4 @@
-"""The trained model, or a part of it, as a file of Keras's own."""
+"""The trained model, or a part of it, as a file in Keras's own format."""
 
 import os
 import tempfile
@@ -23,7 +23,7 @@ MODEL, WEIGHTS = ".keras", ".weights.h5"  # what Keras wants files' names to end
 
 
 def trained_model(task: Task, model: StatelessModel, parameters: WholeParameters) -> keras.Model:
-    """The task's own model with its parameters, all of them in this process's memory."""
+    """The task's own model with its parameters, all in this process's memory."""
     trained = build_model(task, model.seed)
     assign_values(trained, values_by_path(model, parameters))
     return trained
@@ -37,13 +37,10 @@ def export_keras(
     sample: Sample,
     part: str = "",
 ) -> None:
-    """Writes what `keras.saving.load_model` or `keras.Model.load_weights` reads, without tfps.
+    """Writes a file for `keras.saving.load_model` or `keras.Model.load_weights`, without tfps.
 
-    It is read again before it counts: the model must predict what the parameters do, a part of it
-    hold what it held.
-
-    Args:
-        path: File to write; it ends in `MODEL` for the whole model, in `WEIGHTS` for its weights.
+    It is read again before it counts: the model must predict the same, a part must hold the same.
+    `path` ends in `MODEL` for the whole model, in `WEIGHTS` for its weights.
     """
     if keyed := [table.name for table in model.tables if table.keys]:
         raise UserError(
@@ -68,7 +65,7 @@ def export_keras(
 def _written_and_read(
     task: Task, seed: int, model: keras.Model, path: str, part: str
 ) -> keras.Model:
-    """Writes a model or its weights, and makes a model of the file."""
+    """Writes a model or its weights, and loads a model from the file."""
     try:
         if not path.endswith(WEIGHTS):
             model.save(path)
@@ -89,8 +86,6 @@ def _written_and_read(
 
 
 def _predictor(task: Task, model: keras.Model) -> Predict:
-    """What asks a Keras model."""
-
     def predict(features: Mapping[str, Any]) -> dict[str, np.ndarray]:
         outputs = model(model_inputs(model, task.features(), features), training=False)
         return {name: value.numpy() for name, value in predict_by_name(task, outputs).items()}
@@ -99,7 +94,6 @@ def _predictor(task: Task, model: keras.Model) -> Predict:
 
 
 def _part(model: keras.Model, name: str) -> keras.Model:
-    """The model of that name within a model."""
     parts = keras_patches.layers_of(model)
     models = {part.name: part for part in parts if isinstance(part, keras.Model)}
     if name not in models:

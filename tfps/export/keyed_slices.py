@@ -12,7 +12,7 @@ from tfps.store.keyed_layout import KeyedLayout, hashes_of, hashes_of_array
 
 NO_KEY = np.iinfo(np.int64).max  # the greatest hash
 NOWHERE = -1
-# Of the table beside the hashes themselves, while it is filled too; seen were 53 for 10^7 keys.
+# Of the table without the hashes themselves, also while it is filled; measured: 53 at 10^7 keys.
 BYTES_PER_KEY = 64
 # Given hashes `[n]` int64, whether each is there `[n]`, and what is kept of their rows.
 Gather = Callable[[tf.Tensor], tuple[tf.Tensor, Sequence[tf.Tensor]]]
@@ -21,16 +21,12 @@ Gather = Callable[[tf.Tensor], tuple[tf.Tensor, Sequence[tf.Tensor]]]
 class KeyPlaces:
     """The row of each key, by its hash.
 
-    The SavedModel has the hashes alone, in the order of the rows: whoever loads it, with objects or
-    as a graph, fills the table from them once they are restored.
+    The SavedModel has the hashes alone, in the order of the rows; the loader, of objects or of a
+    graph, fills the table from them after they are restored.
     """
 
     def __init__(self, hashes: tf.Variable):
-        """Knows what the variable has now, and in a loaded model what it has been restored to.
-
-        Args:
-            hashes: `[keys + 1]` int64 in their order; the last one, `NO_KEY`, stands for none.
-        """
+        """Takes hashes `[keys + 1]` int64, ascending; the last one, `NO_KEY`, stands for none."""
         self.table = tf.lookup.StaticHashTable(_NumbersOfRows(hashes), NOWHERE)
 
     def of(self, hashes: tf.Tensor) -> tf.Tensor:
@@ -39,9 +35,10 @@ class KeyPlaces:
 
 
 class _NumbersOfRows(tf.lookup.KeyValueTensorInitializer):
-    """Fills a table from a variable, which `KeyValueTensorInitializer` cannot: it takes constants.
+    """Fills a table from a variable; `KeyValueTensorInitializer` takes constants.
 
-    Those would stand in the graph, where two gigabytes end and no ps can write its own.
+    Constants would be in the graph, which is limited to two gigabytes, and no ps could write its
+    own.
     """
 
     def __init__(self, hashes: tf.Variable):
@@ -50,7 +47,6 @@ class _NumbersOfRows(tf.lookup.KeyValueTensorInitializer):
         self._hashes = hashes
 
     def initialize(self, table: tf.lookup.StaticHashTable) -> tf.Operation | None:
-        """Fills the table."""
         keys = tf.convert_to_tensor(self._hashes)[:-1]
         count = tf.size(keys, tf.int64)
         # TensorFlow fills no table with nothing; what stands for no key may be one's hash.
@@ -63,22 +59,14 @@ class _NumbersOfRows(tf.lookup.KeyValueTensorInitializer):
 
 
 class KeyedSlices(SlicedVariables):
-    """Where rows of keys are in an exported model, which has none of them yet.
+    """The places of keys' rows in an exported model that has none of them yet.
 
     Each ps writes its own keys in the order of their hashes, and all ps together are in that order.
-    Behind the last key stands one that is none, so that there is always a row.
-
-    Attributes:
-        variables: Of the SavedModel: the hashes, `[0]` here, and what is kept of the rows, `[0,
-            width]`; restored, they have a row for each key and one behind the last.
+    The last row is no key's, so there is always one. The variables are hashes and rows, `[0]` and
+    `[0, width]` here, and have all rows once they are restored.
     """
 
     def __init__(self, layout: KeyedLayout, encoding: RowEncoding, number: int):
-        """Makes variables without rows.
-
-        Args:
-            layout: The group's; on how many ps it lies does not matter.
-        """
         self._layout, self._encoding = layout, encoding
         self._tensors = encoding.tensors(layout.dim)
         self._unknown = unknown_rows(layout.tables)
@@ -91,9 +79,7 @@ class KeyedSlices(SlicedVariables):
     def look_up(self, table: str, ids: tf.Tensor, gather: Gather | None = None) -> tf.Tensor:
         """The rows of keys, `[*ids.shape, dim]` float32; of unknown ones what the table says.
 
-        Args:
-            ids: Keys of any shape, int32 or int64.
-            gather: Where rows are taken from; None for the variables.
+        Rows come from `gather`, or else from the variables.
         """
         member = self.tables.index(table)
         salt = tf.constant(self._layout.salts[member], tf.uint64)
@@ -106,24 +92,19 @@ class KeyedSlices(SlicedVariables):
     def write(
         self, prefix: str, first: int, hashes: tf.Tensor, rows: tf.Tensor, total: int
     ) -> WrittenRun:
-        """Writes a run of rows as a slice of the variables; to be called where the rows are.
-
-        Args:
-            hashes: Of the keys, `[count]` int64.
-            rows: Theirs, `[count, dim]` float32.
-        """
+        """Writes hashes `[count]` int64 and rows `[count, dim]` as a slice; where the rows are."""
         values = [hashes, *self._encoding.encode(rows)]
         return self._write_run(prefix, first, values, total + 1)
 
     def write_end(self, prefix: str, total: int) -> WrittenRun:
-        """Writes what stands behind the last key."""
+        """Writes the row after the last key."""
         nothing = tf.zeros([1, self._layout.dim])
         return self.write(prefix, total, tf.constant([NO_KEY], tf.int64), nothing, total)
 
     def read(
         self, prefix: str, runs: Sequence[WrittenRun], lookups: Sequence[tuple[str, np.ndarray]]
     ) -> Gather:
-        """Reads the rows of some lookups out of what was written, each run once at most."""
+        """Reads the rows of some lookups from the files, each run at most once."""
         salts = dict(zip(self.tables, self._layout.salts, strict=True))
         asked = [hashes_of_array(ids.ravel().astype(np.int64), salts[k]) for k, ids in lookups]
         wanted = np.unique(np.concatenate([np.zeros([0], np.int64), *asked]))

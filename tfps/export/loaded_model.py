@@ -1,4 +1,4 @@
-"""A model that training has exported, ready to predict; nothing of the training side is needed."""
+"""A model that training has exported, ready to predict, without the training side."""
 
 import math
 import posixpath
@@ -37,7 +37,7 @@ from tfps.storage import files
 
 
 class RefusedRecordsError(RunError):
-    """The model's own operations refuse the records that it was given."""
+    """The model's own operations refuse the records."""
 
     def __init__(self, message: str, reason: str):
         super().__init__(message)
@@ -50,25 +50,14 @@ class ExportedModel:
     Attributes:
         directory: Where it was loaded from.
         features: The model's inputs.
-        labels: What the model has learnt.
-        variable_bytes: What its variables take in memory, with what finds the rows of keys; 0 where
-            nobody asked.
+        labels: What the model has learned.
+        variable_bytes: Memory of its variables, with the index of keys; 0 where not asked for.
     """
 
     def __init__(
         self, directory: str, loaded: Any, schema: Mapping[str, Any], variable_bytes: int = 0
     ):
-        """Checks that a SavedModel and a schema belong together.
-
-        Args:
-            directory: Where both were loaded from.
-            loaded: What `tf.saved_model.load` returned.
-            schema: Content of the schema's file.
-            variable_bytes: What its variables take in memory.
-
-        Raises:
-            UserError: If they are not what an export of tfps has.
-        """
+        """Checks that a SavedModel and the content of its schema's file belong together."""
         self.directory = directory
         self.variable_bytes = variable_bytes
         self._loaded = loaded
@@ -89,7 +78,7 @@ class ExportedModel:
         Args:
             directory: `JOB_DIR/export` of a training run, for its newest version; or a version's.
                 Local or `gs://`.
-            beside_bytes: What this process holds of other models, which stay.
+            beside_bytes: Memory of other models in this process.
 
         Raises:
             UserError: If there is no such model, it is not one of tfps, or larger than the memory
@@ -118,7 +107,7 @@ class ExportedModel:
                 `tf.RaggedTensor`.
 
         Returns:
-            Predictions `[n, ...]` float32 by name, in the order of their names.
+            Predictions `[n, ...]` float32 by name, sorted by name.
 
         Raises:
             UserError: If one is missing, or of another dtype or shape.
@@ -142,13 +131,7 @@ class ExportedModel:
 
     @arguments.checked
     def predict_examples(self, serialized: Sequence[bytes]) -> dict[str, npt.NDArray[np.float32]]:
-        """Predicts one batch of records as they stand in a TFRecord.
-
-        Args:
-            serialized: Each a serialized `tf.train.Example`.
-
-        Returns:
-            As `predict`.
+        """Predicts one batch of serialized `tf.train.Example`s, as in a TFRecord; as `predict`.
 
         Raises:
             UserError: If the model has no signature for them.
@@ -164,7 +147,7 @@ class ExportedModel:
 
     @property
     def signatures(self) -> tuple[str, ...]:
-        """Names of the ways in which a server may ask it, in their order."""
+        """Names of its signatures, sorted."""
         return tuple(sorted(self._loaded.signatures))
 
     def _answer(
@@ -183,46 +166,36 @@ class ExportedModel:
 
     @property
     def tables(self) -> tuple[ExportedTable, ...]:
-        """The tables of its embeddings, of which `rows` gives rows.
+        """The tables of its embeddings, for `rows`.
 
         Raises:
-            UserError: If it was exported by a version of tfps that did not tell of tables.
+            UserError: If a version of tfps exported it that recorded no tables.
         """
         return self._lookups.tables
 
     @arguments.checked
     def rows(self, table: str, ids: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        """Rows of a table as the model looks them up, however they are kept.
+        """Rows of a table as the model looks them up, in whatever form they are kept.
 
         Args:
             table: Name of one of `tables`.
-            ids: Whole numbers of any shape, each in the table.
+            ids: Integers of any shape, each in the table.
 
         Returns:
             `[*shape, dim]` float32.
 
         Raises:
-            UserError: If there is no such table, an id is outside it, or the model was exported by
-                a version of tfps that did not tell of tables.
+            UserError: If there is no such table, an id is outside it, or no tables were recorded.
             RunError: If they cannot be read.
         """
         return self._lookups.rows(table, ids)
 
     def check_schema(
-        self,
-        features: Sequence[Mapping[str, Any]],
-        labels: Sequence[Mapping[str, Any]],
-        where: str,
+        self, features: Sequence[Mapping[str, Any]], labels: Sequence[Mapping[str, Any]], where: str
     ) -> None:
-        """Refuses records that are not those of the model.
+        """Refuses records, of whose schemas `where` names the source, that lack what it needs.
 
-        Args:
-            features: `Feature.schema()` of all that the records hold; more than needed is fine.
-            labels: The labels'; none of records without labels.
-            where: What holds such records, for the message.
-
-        Raises:
-            UserError: Lists the differences.
+        `labels` is empty for records without labels; more features than needed are fine.
         """
         differences = []
         for wanted_ones, found_ones, kind in (
@@ -242,7 +215,6 @@ class ExportedModel:
             )
 
     def _checked_signature(self) -> Any:
-        """The serving signature, which must have the schema's inputs."""
         where = f"--model={self.directory}"
         if FEATURES_SIGNATURE not in self._loaded.signatures:
             found = ", ".join(self._loaded.signatures) or "none"
@@ -263,7 +235,7 @@ class ExportedModel:
 
 
 def _schema(directory: str) -> dict[str, Any]:
-    """Content of the schema file, after a look at what else the directory must hold."""
+    """Content of the schema file, after a check of what else the directory must hold."""
     where = f"--model={directory}"
     if not files.is_directory(directory):
         state = "is a file" if files.exists(directory) else "does not exist"
@@ -281,10 +253,7 @@ def _schema(directory: str) -> dict[str, Any]:
 
 
 def _checked_size(directory: str, beside_bytes: int) -> int:
-    """What a model's variables take, which must fit into the memory of this process.
-
-    With what finds the rows of keys.
-    """
+    """Memory of a model's variables, with the index of keys; this process must have it."""
     reader = tf.train.load_checkpoint(variables_prefix(directory))
     dtypes = reader.get_variable_to_dtype_map()
     held = 0
@@ -294,10 +263,10 @@ def _checked_size(directory: str, beside_bytes: int) -> int:
             held += math.prod(shape) * BYTES_PER_KEY
     limit = own_memory.limit()
     if held + beside_bytes > limit:
-        beside = f" beside the {byte_size.show(beside_bytes)} that it holds" if beside_bytes else ""
+        others = f" next to {byte_size.show(beside_bytes)} of others" if beside_bytes else ""
         raise UserError(
             f"--model={directory}: its variables take {byte_size.show(held)}, and this process may "
-            f"have {byte_size.show(limit)}{beside}; predict with its checkpoint on a cluster, "
+            f"have {byte_size.show(limit)}{others}; predict with its checkpoint on a cluster, "
             "where the tables are spread over ps (--job=predict, docs/predict.md), or export it "
             "with --train.export_dtype=int8"
         )
@@ -333,7 +302,7 @@ def load_model(job_dir: str) -> ExportedModel:
             f"{job_dir} holds neither an exported model nor a {report.FILE}: no job ran there; "
             "name the --job_dir of a trained job"
         )
-    if not found.export:  # it may have been told to export elsewhere
+    if not found.export:  # it may export elsewhere
         raise UserError(
             f"the job in {job_dir} ({found.status}) has exported no model; wait for its end, or "
             f"export a checkpoint of it: python -m trainer.export --checkpoint={job_dir} "

@@ -1,4 +1,4 @@
-"""The rows of an exported model's tables, for whoever wants to look at them."""
+"""The rows of an exported model's tables, for inspection."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -19,9 +19,9 @@ class ExportedTable(NamedTuple):
     """A table of an exported model.
 
     Attributes:
-        rows: Number of rows; ids lie in `[0, rows)`. None for a table without a vocabulary, of
-            which any int64 or string is a key.
-        dim: Length of a row, in float32 values.
+        rows: Number of rows; ids are in `[0, rows)`. None for a table without a vocabulary, where
+            any int64 or string is a key.
+        dim: Number of float32 values in a row.
     """
 
     name: str
@@ -30,12 +30,7 @@ class ExportedTable(NamedTuple):
 
 
 def lookup_of(table: ExportedTable, look_up: Callable[[tf.Tensor], tf.Tensor]) -> Any:
-    """The function by which a SavedModel gives rows of a table.
-
-    Args:
-        look_up: From ids `[n]` int64 to their rows, as the model has them; fails for an id that is
-            outside the table.
-    """
+    """A SavedModel's function for a table, from ids `[n]` int64 to rows; bad ids fail."""
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int64, "ids")], autograph=False)
     def rows(ids: tf.Tensor) -> tf.Tensor:
@@ -45,15 +40,10 @@ def lookup_of(table: ExportedTable, look_up: Callable[[tf.Tensor], tf.Tensor]) -
 
 
 class RowLookups:
-    """Gives rows of the tables of a loaded SavedModel."""
+    """The row functions of a loaded SavedModel."""
 
     def __init__(self, loaded: Any, schemas: Any, where: str):
-        """Checks that there is a function for each table.
-
-        Args:
-            schemas: What `ExportedTable._asdict()` gave for each table; None for a model of a
-                version of tfps that did not tell of tables.
-        """
+        """Takes `ExportedTable._asdict()` of each table; None for a model of an older version."""
         self._where = where
         self._tables: tuple[ExportedTable, ...] | None = None
         self._functions: dict[str, Any] = {}
@@ -68,31 +58,22 @@ class RowLookups:
         names, functions = [t.name for t in self._tables], list(getattr(loaded, ATTRIBUTE, ()))
         if len(functions) != len(names):
             raise UserError(
-                f"{where} tells of {len(names)} tables, but the SavedModel gives rows of "
+                f"{where} has {len(names)} tables, but the SavedModel gives rows of "
                 f"{len(functions)}; {HINT}"
             )
         self._functions = dict(zip(names, functions, strict=True))
 
     @property
     def tables(self) -> tuple[ExportedTable, ...]:
-        """The tables."""
         if self._tables is None:
             raise UserError(
-                f"{self._where} is of a version of tfps that did not tell of tables; export the "
+                f"{self._where} is of a version of tfps that recorded no tables; export the "
                 "model again: python -m trainer.export --checkpoint=JOB_DIR --config=… --output=…"
             )
         return self._tables
 
     def rows(self, table: str, ids: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        """Some rows of a table, as the model looks them up.
-
-        Args:
-            ids: Whole numbers, of any shape; of a table without a vocabulary keys, which may be
-                strings.
-
-        Returns:
-            `[*shape, dim]` float32.
-        """
+        """Some rows of a table, `[*shape, dim]` float32; keys may be strings."""
         found = {each.name: each for each in self.tables}
         if table not in found:
             raise UserError(f"there is no table {table!r}; the model has {_listed(self.tables)}")

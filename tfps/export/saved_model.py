@@ -51,18 +51,12 @@ _TRIAL = "ram://tfps/trial_export"  # TensorFlow's file system in the memory of 
 
 
 class Sample(NamedTuple):
-    """Some records with what the parameters that were trained predict of them.
+    """Some records and the predictions of the trained parameters."""
 
-    Attributes:
-        features: By name, `[records, *shape]`, ragged for shape `(None,)`.
-        predictions: By name, `[records, ...]` float32.
-        labels: What the task's `measured()` names, `[records, ...]` by name; none of records that
-            are drawn.
-    """
-
-    features: Mapping[str, Any]
-    predictions: Mapping[str, np.ndarray]
+    features: Mapping[str, Any]  # `[records, *shape]` by name, ragged for shape `(None,)`
+    predictions: Mapping[str, np.ndarray]  # `[records, ...]` float32 by name
     rounding: float = _ROUNDING
+    # of the task's `measured()`, `[records, ...]` by name; none of drawn records
     labels: Mapping[str, np.ndarray] = {}
 
     @classmethod
@@ -73,22 +67,19 @@ class Sample(NamedTuple):
         predictions: Mapping[str, np.ndarray],
         labels: Mapping[str, np.ndarray],
     ) -> "Sample":
-        """What a model predicts, which two graphs of it may round otherwise."""
+        """A sample, with the rounding that two graphs of one model may differ by."""
         rounding = _COARSE_ROUNDING if model.has_half_precision else _ROUNDING
         return cls(features, predictions, rounding, labels)
 
     def loosened(self, encoding: RowEncoding) -> "Sample":
-        """The same for a model that keeps its rows so."""
+        """The sample for a model that keeps its rows in an encoding."""
         return self if encoding.is_exact else self._replace(rounding=_COARSE_ROUNDING)
 
     def refuse_different(self, predict: Predict) -> Mapping[str, np.ndarray]:
-        """Compares what a model predicts of the records.
+        """Compares the exported model's predictions with these; returns them.
 
-        An output that differs between two calls of the exported model is drawn at random: it cannot
-        be compared, which is logged.
-
-        Args:
-            predict: Asks the exported model; given features like these, its predictions by name.
+        An output that differs between two calls is drawn at random: it cannot be compared, which is
+        logged.
         """
         found, again = predict(self.features), predict(self.features)
         for name, wanted in self.predictions.items():
@@ -145,8 +136,8 @@ def write_slices(
 ) -> dict[int, list[WrittenRun]]:
     """Writes rows into the variables of a SavedModel, which has them without any.
 
-    TensorFlow's format knows tensors in slices: each is written by whoever holds it, and reading
-    the tensor joins them.
+    TensorFlow's format knows tensors in slices: each process writes its own, and reading joins
+    them.
     """
     prefix = variables_prefix(directory)
     runs = {index: parameters.write_group(index, group, prefix) for index, group in groups.items()}
@@ -156,7 +147,7 @@ def write_slices(
 
 
 def _join(prefix: str, in_slices: set[str], written: Sequence[str]) -> None:
-    """Puts slices in the place of tensors without rows."""
+    """Replaces tensors without rows by slices."""
     dtypes = tf.train.load_checkpoint(prefix).get_variable_to_dtype_map()
     if missing := sorted(in_slices - dtypes.keys()):
         raise RunError(
@@ -197,15 +188,10 @@ _WAY_OUT = (
 
 
 class ExportForm(NamedTuple):
-    """How an exported model keeps parameters.
+    """How an exported model keeps parameters."""
 
-    Attributes:
-        encoding: How rows are kept; any but float32 puts all tables in slices.
-        whole_bytes: Of all tables together that the process which exports them may hold; the rest
-            is in slices.
-    """
-
-    encoding: RowEncoding = EXACT
+    encoding: RowEncoding = EXACT  # of rows; any but float32 puts all tables in slices
+    # of all tables that the exporting process may hold; the rest is in slices
     whole_bytes: int = WHOLE_BYTES
 
 
@@ -220,23 +206,18 @@ def export(
     form: ExportForm = PLAIN,
     facts: Mapping[str, Any] | None = None,
 ) -> Mapping[str, np.ndarray]:
-    """Writes the model with its parameters, and looks whether it predicts what they do.
+    """Writes the model with its parameters, and compares its predictions with theirs.
 
-    The SavedModel has two signatures: `serving_default` takes the features by name, each
-    `[n, *shape]`, one of shape `(None,)` as two tensors (see `inputs.signature_specs`);
+    The SavedModel has two signatures: `serving_default` takes the features by name, each `[n,
+    *shape]`, one of shape `(None,)` as two tensors (see `inputs.signature_specs`);
     `serving_examples` takes `examples`, `[n]` serialized `tf.train.Example`. The output of both is
-    `predictions`, or, for a task that predicts a dict, what its keys say. `schema.json` beside it
-    describes features, labels and tables, for each of which the SavedModel's attribute `rows` has a
-    function from ids to rows; with some of the sample's records a server warms the model up.
+    `predictions`, or the keys of a task that predicts a dict. `schema.json` describes features,
+    labels and tables; the SavedModel's attribute `rows` has a function from ids to rows for each
+    table. Some of the sample's records warm up a server.
 
-    Nobody sees half a model: on a disk its directory is renamed when it is whole, in a bucket
-    `saved_model.pb` is written last.
-
-    Args:
-        path: Directory to write, which every ps must see when there are tables in slices. One that
-            exists is replaced.
-        sample: What the parameters predict, which the exported model must predict as well.
-        facts: What else `schema.json` says, JSON-ready.
+    Half a model is never seen: on a disk its directory is renamed when it is whole, in a bucket
+    `saved_model.pb` is written last. An existing directory is replaced; with tables in slices every
+    ps must see it. `facts` are added to `schema.json`.
     """
     in_place = is_cloud(path)
     staged = path if in_place else f"{path}.tmp"
@@ -271,17 +252,9 @@ def export(
 
 
 def _write(
-    task: Task,
-    parameters: Parameters,
-    places: tuple[str, str],
-    sample: Sample,
-    form: ExportForm,
+    task: Task, parameters: Parameters, places: tuple[str, str], sample: Sample, form: ExportForm
 ) -> tuple[Mapping[str, np.ndarray], dict[str, Any]]:
-    """Writes all but the schema, and tries it.
-
-    Returns:
-        What it predicts of the sample, by name; and its schema.
-    """
+    """Writes all but the schema, and tries it; its predictions by name, and its schema."""
     written, staged = places
     limit = form.whole_bytes if form.encoding.is_exact else 0
     in_slices = groups_in_slices(parameters.layout, limit)
@@ -305,7 +278,7 @@ def _write(
 
 
 def _tree(directory: str) -> list[str]:
-    """Paths of all files in a directory, relative to it."""
+    """Relative paths of all files in a directory."""
     return [
         posixpath.relpath(posixpath.join(parent, name), directory)
         for parent, _, names in tf.io.gfile.walk(directory)
@@ -314,7 +287,7 @@ def _tree(directory: str) -> list[str]:
 
 
 def _sizes(directory: str) -> dict[str, int]:
-    """Bytes of all files in a directory, by their paths relative to it."""
+    """Bytes of all files in a directory, by relative path."""
     return {
         name: tf.io.gfile.stat(posixpath.join(directory, name)).length for name in _tree(directory)
     }
@@ -328,7 +301,7 @@ def _copy(directory: str, target: str, names: Sequence[str]) -> None:
 
 
 def try_export(task: Task, model: StatelessModel, layout: StoreLayout) -> None:
-    """Finds out before the training whether a model can be exported after it.
+    """Checks before the training that a model can be exported after it.
 
     The model is saved as a trial, in memory, without its embedding tables.
     """
@@ -352,7 +325,7 @@ def _read_again(
     runs: Mapping[int, Sequence[WrittenRun]],
     lookups: Sequence[Lookup],
 ) -> dict[int, Any]:
-    """The rows of lookups as the files have them, by the index of their group."""
+    """The rows of lookups in the files, by the index of their group."""
     tables = serving.model.tables
     asked = [(tables[lookup.table].name, lookup.ids.numpy()) for lookup in lookups]
     return {
@@ -366,7 +339,7 @@ def _read_again(
 
 
 def _asks(serving: ServingModel, gathers: Mapping[int, Any]) -> Predict:
-    """What asks the model that was written, without all rows of its tables."""
+    """Predicts with the model that was written, without all rows of its tables."""
     predict = tf.function(lambda features: serving.predict(features, gathers), autograph=False)
 
     def ask(features: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -376,7 +349,7 @@ def _asks(serving: ServingModel, gathers: Mapping[int, Any]) -> Predict:
 
 
 def _replace(path: str, new: str) -> None:
-    """Puts a directory in another's place: two renamings, since no single one replaces it."""
+    """Replaces a directory by two renamings, since no single one can."""
     old = f"{path}.old"
     files.remove_tree(old)
     if files.exists(path):
@@ -391,7 +364,7 @@ def _json(schema: Mapping[str, Any]) -> bytes:
 
 
 def _schema(task: Task, tables: Sequence[ExportedTable]) -> dict[str, Any]:
-    """What `ExportSchema` and `RowLookups` read of the model."""
+    """The content of the file for `ExportSchema` and `RowLookups`."""
     return {
         "format": FORMAT,
         "features": [exported_files.encode(feature) for feature in task.features()],

@@ -1,4 +1,4 @@
-"""The trained model as it is served: with the small tables in it, and places for the large ones."""
+"""The trained model for serving: with its small tables, and places for the large ones."""
 
 import functools
 import posixpath
@@ -44,7 +44,7 @@ _SavedModel = message_factory.GetMessageClass(
 
 
 def read_signature_defs(directory: str) -> SignatureDefMap:
-    """The signatures of a SavedModel: names, dtypes and shapes of their inputs and outputs."""
+    """The signatures of a SavedModel: names, dtypes and shapes of inputs and outputs."""
     path = posixpath.join(directory, GRAPH_FILE)
     try:
         graphs = _SavedModel.FromString(files.read(path)).meta_graphs
@@ -59,9 +59,9 @@ def read_signature_defs(directory: str) -> SignatureDefMap:
 
 
 def rename_inputs(directory: str, signature: str, names: Mapping[str, str]) -> None:
-    """Gives inputs of a signature other names, for servers of TensorFlow's.
+    """Renames inputs of a signature for TensorFlow's servers.
 
-    `tf.saved_model.load` finds functions by the object graph, where they keep theirs.
+    `tf.saved_model.load` finds functions by the object graph, where their names stay.
     """
     path = posixpath.join(directory, GRAPH_FILE)
     with tf.io.gfile.GFile(path, "rb") as file:
@@ -77,7 +77,7 @@ def rename_inputs(directory: str, signature: str, names: Mapping[str, str]) -> N
 
 
 class ServingModel:
-    """A task's own model, with its parameters but for tables that no process can hold whole."""
+    """A task's own model, with its parameters but for tables that fit in no process."""
 
     def __init__(
         self,
@@ -87,12 +87,7 @@ class ServingModel:
         in_slices: Sequence[int],
         encoding: RowEncoding = EXACT,
     ):
-        """Builds the model again, with its initial values.
-
-        Args:
-            layout: Where its parameters lie; on how many ps does not matter.
-            in_slices: Indices of the groups that are not held whole.
-        """
+        """Builds the model again, with initial values; `in_slices` are indices of groups."""
         self._task = task
         self.model = model
         self.slices: dict[int, GroupInSlices] = {
@@ -112,19 +107,17 @@ class ServingModel:
         self.tables = [*in_groups, *whole]
 
     def assign(self, parameters: Parameters) -> None:
-        """Gives it its parameters, but for the rows of tables in slices."""
+        """Sets its parameters, but for the rows of tables in slices."""
         values = values_by_path(self.model, parameters, self._group_of.keys())
         assign_values(self._keras_model, values)
 
     def predict(
         self, features: Features, gathers: Mapping[int, Any] | None = None
     ) -> dict[str, tf.Tensor]:
-        """The task's predictions by name.
+        """The task's predictions by name, for features `[batch, *shape]` by name.
 
-        Args:
-            features: By name, `[batch, *shape]`.
-            gathers: What the groups in slices have read again, by their index; None for the
-                variables, which have none before they are restored.
+        `gathers` has what the groups in slices have read again, by index; without it their
+        variables are used, which have no rows before they are restored.
         """
 
         def answer(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
@@ -148,13 +141,13 @@ class ServingModel:
         ids: tf.Tensor,
         gathers: Mapping[int, Any] | None,
     ) -> tf.Tensor:
-        """What a layer without a table answers."""
+        """The answer of a layer without a table."""
         name = self._layers.tables[table].name
         index = self._group_of[name]
         return self.slices[index].look_up(name, ids, gathers[index] if gathers else None)
 
     def account(self, error: Exception) -> str:
-        """What an error says with which the model could not be saved, and of which layer."""
+        """Why the model could not be saved, and because of which layer."""
         reason = account(error, self._keras_model)
         if not isinstance(error, AssertionError) or "'untracked' resource" not in reason:
             return reason
@@ -168,11 +161,7 @@ class ServingModel:
         )
 
     def look_up(self, table: str, ids: tf.Tensor) -> tf.Tensor:
-        """The rows of ids as the model has them, `[n, dim]`.
-
-        Args:
-            ids: `[n]` int64.
-        """
+        """The rows of ids `[n]` int64 as the model has them, `[n, dim]`."""
         if table in self._whole:
             rows = self._whole[table].embeddings
             return tf.gather(rows, check_ids(ids, rows.shape[0], table))
@@ -204,21 +193,18 @@ class ServingModel:
         tf.saved_model.save(
             self._module(),
             path,
-            signatures={
-                FEATURES_SIGNATURE: self._traced,
-                EXAMPLES_SIGNATURE: serve_examples,
-            },
+            signatures={FEATURES_SIGNATURE: self._traced, EXAMPLES_SIGNATURE: serve_examples},
         )
         if arguments:
             names = {argument: name for name, argument in arguments.items()}
             rename_inputs(path, FEATURES_SIGNATURE, names)
 
     def _module(self) -> tf.Module:
-        """What a SavedModel keeps: `SlicedVariables.names` counts on the name of `slices`.
+        """The objects of a SavedModel; `SlicedVariables.names` needs the name of `slices`.
 
-        The Keras model itself is not kept: a SavedModel has two variables for each of Keras's own,
-        of which the signatures read one, and whoever loads no more than the graph, as TensorFlow
-        Serving does, restores the other.
+        The Keras model itself is not among them: a SavedModel has two variables for each of
+        Keras's, and the signatures read one; a loader of the graph alone, as TensorFlow Serving,
+        restores the other.
         """
         module = tf.Module()
         module.model = self._held()
@@ -230,14 +216,14 @@ class ServingModel:
         return module
 
     def _held(self) -> list[Any]:
-        """What the model itself holds, each once: a variable in two places is written twice."""
+        """The variables and resources of the model, each once, or two places write it twice."""
         values = [each.value for each in self._keras_model.variables]
         held = [*values, *resources_of(self._keras_model)]
         return list({id(each): each for each in held}.values())
 
 
 class TrialModel(ServingModel):
-    """The same without any table, to find out whether the user's own model can be saved."""
+    """The same without any table, to check that the user's own model can be saved."""
 
     def __init__(self, task: Task, model: StatelessModel, layout: StoreLayout):
         super().__init__(task, model, layout, range(len(layout.groups)))
@@ -262,7 +248,7 @@ def _group_in_slices(
 
 
 def _whole_tables(model: keras.Model, others: Collection[str]) -> dict[str, keras.layers.Embedding]:
-    """The layers that hold their tables themselves, by the names of these."""
+    """The layers that hold their tables themselves, by table name."""
     layers = [x for x in keras_patches.layers_of(model) if isinstance(x, keras.layers.Embedding)]
     named = {f"{layer.path}/embeddings": layer for layer in layers if layer.built}
     return {name: layer for name, layer in named.items() if name not in others}

@@ -1,4 +1,4 @@
-"""Variables of an exported model that have no rows yet, and runs of rows that belong into them."""
+"""Variables of an exported model without rows, and the runs of rows that belong in them."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ Gather = Callable[[tf.Tensor], Sequence[tf.Tensor]]
 
 
 class RowTensor(NamedTuple):
-    """One of the tensors in which the rows of a group are kept."""
+    """One of the tensors that hold the rows of a group."""
 
     dtype: tf.DType
     width: int
@@ -35,23 +35,15 @@ class RowEncoding:
 
     @property
     def is_exact(self) -> bool:
-        """Whether rows are kept as they are."""
         return self.dtype == FLOAT32
 
     def tensors(self, dim: int) -> list[RowTensor]:
-        """What is kept of rows of so many values."""
+        """The tensors that hold rows of `dim` values."""
         values = RowTensor(tf.as_dtype(self.dtype), dim)
         return [values, RowTensor(tf.float32, 1)] if self.dtype == INT8 else [values]
 
     def encode(self, rows: tf.Tensor) -> list[tf.Tensor]:
-        """What is kept of rows.
-
-        Args:
-            rows: `[n, dim]` float32.
-
-        Returns:
-            As many tensors `[n, width]` as `tensors` tells of.
-        """
+        """Those tensors, `[n, width]`, of rows `[n, dim]` float32."""
         if self.dtype != INT8:
             return [tf.cast(rows, self.dtype)]
         scales = tf.reduce_max(tf.abs(rows), 1, keepdims=True) / _LARGEST
@@ -60,7 +52,7 @@ class RowEncoding:
         return [tf.cast(tf.clip_by_value(whole, -_LARGEST, _LARGEST), tf.int8), scales]
 
     def decode(self, kept: Sequence[tf.Tensor]) -> tf.Tensor:
-        """The rows `[n, dim]` float32 of what `encode` gave for them."""
+        """The rows `[n, dim]` float32 from the output of `encode`."""
         values, *scales = kept
         rows = tf.cast(values, tf.float32)
         return rows * scales[0] if scales else rows
@@ -79,11 +71,10 @@ class WrittenRun:
 
 
 class SlicedVariables:
-    """What a group of tables has in a SavedModel, which each process writes a run of.
+    """The variables of a group of tables in a SavedModel; each process writes a run of them.
 
-    Attributes:
-        variables: Of the SavedModel, without rows here; restored, they have all.
-        resources: What else the SavedModel needs to find rows, without being written.
+    They have no rows here, and all once they are restored. `resources` find rows and are not
+    written.
     """
 
     def __init__(
@@ -105,7 +96,7 @@ class SlicedVariables:
 
     @property
     def names(self) -> list[str]:
-        """Names of the variables in the SavedModel's checkpoint, if `ServingModel` has them."""
+        """Their names in the SavedModel's checkpoint, if `ServingModel` has them."""
         return [
             f"{SLICES}/{self._number}/{k}/.ATTRIBUTES/VARIABLE_VALUE"
             for k in range(len(self.variables))
@@ -114,17 +105,12 @@ class SlicedVariables:
     def _write_run(
         self, prefix: str, first: int, values: Sequence[tf.Tensor], total: int
     ) -> WrittenRun:
-        """Writes a run of rows as a slice of each variable; to be called where the rows are.
-
-        Args:
-            values: Rows of each variable, `[count, *shape]`.
-        """
+        """Writes rows `[count, *shape]` as a slice of each variable; where the rows are."""
         run = WrittenRun(f"{prefix}.slice-{self._number}-{first}", first, int(values[0].shape[0]))
         save_now(run.prefix, self.names, self._slices(run, total), values)
         return run
 
     def _read_run(self, prefix: str, run: WrittenRun, total: int) -> list[tf.Tensor]:
-        """Reads a run of each variable."""
         return list(
             tf.raw_ops.RestoreV2(
                 prefix=prefix,
@@ -135,7 +121,7 @@ class SlicedVariables:
         )
 
     def _slices(self, run: WrittenRun, total: int) -> list[str]:
-        """A run of each variable, as `tf.raw_ops.SaveV2` and `RestoreV2` want it."""
+        """A run of each variable, for `tf.raw_ops.SaveV2` and `RestoreV2`."""
         found = []
         for row in self._row_specs:
             shape = " ".join(map(str, [total, *row.shape]))
@@ -145,22 +131,14 @@ class SlicedVariables:
 
 
 class SlicedGroup(SlicedVariables):
-    """Where the rows of a group's tables are in an exported model, which holds none of them yet.
+    """The places of a group's rows in an exported model that holds none of them yet.
 
-    A SavedModel looks a row up where the training's ps had it: so each ps writes what it holds as
-    it lies there, and nobody has to sort rows that no process can hold.
-
-    Attributes:
-        variables: Of the SavedModel, `[0, width]` here; restored, they have a row for each of the
-            group.
+    A SavedModel looks a row up where the training's ps had it: each ps writes its rows as they lie,
+    and nobody sorts rows that fit in no process. The variables are `[0, width]` here, and have all
+    rows of the group once they are restored.
     """
 
     def __init__(self, layout: GroupLayout, encoding: RowEncoding, number: int):
-        """Makes variables without rows.
-
-        Args:
-            layout: The group's; on how many ps it lies does not matter.
-        """
         self._layout = layout
         self._encoding = encoding
         self._tensors = encoding.tensors(layout.dim)
@@ -168,12 +146,7 @@ class SlicedGroup(SlicedVariables):
         super().__init__(layout.name, layout.tables, number, rows)
 
     def look_up(self, table: str, ids: tf.Tensor, gather: Gather | None = None) -> tf.Tensor:
-        """The rows of ids, `[*ids.shape, dim]` float32.
-
-        Args:
-            ids: Of any shape, int32 or int64.
-            gather: Where rows are taken from; None for the variables.
-        """
+        """The rows of ids, `[*ids.shape, dim]` float32, from `gather` or else the variables."""
         member, layout = self.tables.index(table), self._layout
         flat = tf.reshape(tf.cast(ids, tf.int64), [-1])
         limits = tf.fill(tf.shape(flat), tf.constant(layout.tables[member].rows, tf.int64))
@@ -183,17 +156,13 @@ class SlicedGroup(SlicedVariables):
         return rows_for(ids, self._encoding.decode(kept), layout.dim)
 
     def write(self, prefix: str, first: int, rows: tf.Tensor) -> WrittenRun:
-        """Writes a run of rows as a slice of the variables; to be called where the rows are.
-
-        Args:
-            rows: `[count, dim]` float32.
-        """
+        """Writes rows `[count, dim]` float32 as a slice of the variables; where the rows are."""
         return self._write_run(prefix, first, self._encoding.encode(rows), self._layout.total_rows)
 
     def read(
         self, prefix: str, runs: Sequence[WrittenRun], lookups: Sequence[tuple[str, np.ndarray]]
     ) -> Gather:
-        """Reads the rows of some lookups out of what was written, each run once at most."""
+        """Reads the rows of some lookups from the files, each run at most once."""
         members = {name: member for member, name in enumerate(self.tables)}
         asked = [self._layout.rows_of(members[name], ids.ravel()) for name, ids in lookups]
         wanted = np.unique(np.concatenate([np.zeros([0], np.int64), *asked]))

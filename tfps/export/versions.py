@@ -1,7 +1,7 @@
-"""The versions of an exported model, as TensorFlow Serving looks for them: numbered directories.
+"""The versions of an exported model: numbered directories, as TensorFlow Serving wants them.
 
 A version is there once it is whole: on a disk its directory is renamed, in a bucket
-`saved_model.pb`, without which no server takes a directory for a model, is written last.
+`saved_model.pb` is written last, without which servers ignore a directory.
 """
 
 import posixpath
@@ -31,17 +31,16 @@ _REFUSED = "refused"
 
 
 class WarmUpRequest(NamedTuple):
-    """What a model is asked before it answers anybody."""
+    """A request to a model before it answers anybody."""
 
     signature: str
     inputs: dict[str, Any]
 
 
 def write_warm_up(directory: str, features: Sequence[Feature], records: Mapping[str, Any]) -> None:
-    """Writes requests to both signatures, of one record and of several.
+    """Writes requests to both signatures, of one record and of several of `records`.
 
-    Args:
-        records: Tensors `[n, *shape]` of some records by feature name, ragged for shape `(None,)`.
+    These are tensors `[n, *shape]` by feature name, ragged for shape `(None,)`.
     """
     path = posixpath.join(directory, WARM_UP_FILE)
     tf.io.gfile.makedirs(posixpath.dirname(path))
@@ -56,7 +55,7 @@ def write_warm_up(directory: str, features: Sequence[Feature], records: Mapping[
 
 
 def read_warm_up(directory: str) -> list[WarmUpRequest]:
-    """The requests that lie beside a SavedModel; none where there is no such file."""
+    """The requests of a SavedModel; none where it has no such file."""
     path = posixpath.join(directory, WARM_UP_FILE)
     if not files.exists(path):
         return []
@@ -78,7 +77,6 @@ def _request(message: PredictRequest) -> WarmUpRequest:
 def _requests(
     features: Sequence[Feature], records: Mapping[str, Any]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Signatures, with what they are asked."""
     held = records[features[0].name].shape[0]
     for size in sorted({min(size, held) for size in _SIZES}):
         some = {feature.name: records[feature.name][:size] for feature in features}
@@ -89,20 +87,20 @@ def _requests(
 
 
 def _flat(value: Any) -> Any:
-    """A record's value as `examples.encode` takes it."""
+    """A record's value for `examples.encode`."""
     values = np.asarray(value)
     return values.item() if values.ndim == 0 else values.reshape(-1)
 
 
 def whole_versions(base: str) -> list[int]:
-    """Numbers of the versions in a directory that are whole, in their order."""
+    """Numbers of the whole versions in a directory, ascending."""
     return [
         number for number in _numbers(base) if files.exists(f"{path_of(base, number)}/{GRAPH_FILE}")
     ]
 
 
 def newest_version(base: str) -> str | None:
-    """Path of the newest version that is whole; None if there is none."""
+    """Path of the newest whole version; None if there is none."""
     for number in reversed(_numbers(base)):
         path = path_of(base, number)
         if files.exists(f"{path}/{GRAPH_FILE}"):
@@ -111,22 +109,21 @@ def newest_version(base: str) -> str | None:
 
 
 def next_version(base: str) -> str:
-    """Path of the next version, behind all that there are, whole or not."""
+    """Path of the version after all that are there, whole or not."""
     return path_of(base, max(_numbers(base), default=0) + 1)
 
 
 def path_of(base: str, number: int) -> str:
-    """Path of a version."""
     return posixpath.join(base, str(number))
 
 
 def refused_path(base: str) -> str:
-    """Where a model goes that is not to be the newest version; no server looks there."""
+    """Where a model goes that must not become the newest version; no server looks there."""
     return posixpath.join(base, _REFUSED)
 
 
 def delete_old(base: str, keep: int) -> None:
-    """Deletes all but the newest versions, the oldest first; and what is not whole before them."""
+    """Deletes all but the newest whole versions, the oldest first, and what is not whole before."""
     stay = whole_versions(base)[-keep:]
     for number in _numbers(base):
         if stay and number < stay[0]:

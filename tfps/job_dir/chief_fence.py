@@ -9,8 +9,8 @@ import uuid
 from typing import Any, Self
 
 from tfps.errors import RunError
-from tfps.storage import atomic_file, files
-from tfps.storage.failures import Patience
+from tfps.storage import files
+from tfps.storage.failures import StaleReadTolerance
 
 FILE = "chief.json"
 
@@ -36,7 +36,7 @@ class ChiefFence:
         """
         self._path = path
         self._token = token
-        self._patience = Patience()
+        self._tolerance = StaleReadTolerance()
 
     @classmethod
     def take_over(cls, job_dir: str) -> Self:
@@ -48,12 +48,12 @@ class ChiefFence:
             "process": os.getpid(),
             "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
-        atomic_file.write(path, json.dumps(holder, indent=1) + "\n", token)
+        files.replace(path, json.dumps(holder, indent=1) + "\n", token)
         return cls(path, token)
 
     def check(self) -> None:
         own = {"token": self._token}
-        self._compare(self._patience.ask(lambda: self._holder(0.0), own))
+        self._compare(self._tolerance.ask(lambda: self._holder(0.0), own))
 
     def confirm(self) -> None:
         """As `check`, but waits for an answer: for what must not be done on an old one."""

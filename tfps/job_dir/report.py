@@ -5,14 +5,15 @@ import json
 import logging
 import posixpath
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any
+
+import msgspec
 
 from tfps.errors import UserError
-from tfps.storage import atomic_file, files
+from tfps.storage import files
 
 FORMAT = 2
 RUNNING, FINISHED, FAILED, INTERRUPTED = "running", "finished", "failed", "interrupted"
-_Part = TypeVar("_Part")
 FILE = "report.json"
 _log = logging.getLogger(__name__)
 
@@ -127,11 +128,11 @@ class EvaluationRow:
     steps: int
     metrics: Mapping[str, float]
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "EvaluationRow":
-        """The evaluation that `to_json` gave."""
+    @staticmethod
+    def nested(data: Mapping[str, Any]) -> dict[str, Any]:
+        """What `to_json` gave, with the metrics in a field of their own."""
         metrics = dict(data)
-        return cls(metrics.pop("epoch"), metrics.pop("steps"), metrics)
+        return {name: metrics.pop(name) for name in ("epoch", "steps")} | {"metrics": metrics}
 
     def to_json(self) -> dict[str, Any]:
         """The evaluation as JSON-ready data."""
@@ -145,11 +146,11 @@ class BestEvaluation:
     metric: str
     evaluation: EvaluationRow
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "BestEvaluation":
-        """The evaluation that `to_json` gave."""
-        rest = dict(data)
-        return cls(rest.pop("metric"), EvaluationRow.from_json(rest))
+    @staticmethod
+    def nested(data: Mapping[str, Any]) -> dict[str, Any]:
+        """What `to_json` gave, with the evaluation in a field of its own."""
+        row = dict(data)
+        return {"metric": row.pop("metric"), "evaluation": EvaluationRow.nested(row)}
 
     def to_json(self) -> dict[str, Any]:
         """The evaluation as JSON-ready data."""
@@ -262,19 +263,11 @@ class Report:
     def from_json(cls, data: Mapping[str, Any]) -> "Report":
         """The report that `to_json` gave; of an earlier version fields may be missing."""
         fields = dict(data)
-        for name, part in _PARTS.items():
-            if fields.get(name) is not None:
-                fields[name] = _part(part, fields[name])
-        for name, part in _LISTS.items():
-            if name in fields:
-                fields[name] = [_part(part, each) for each in fields[name]]
-        if "keys" in fields:
-            fields["keys"] = {name: _part(KeyTotals, x) for name, x in fields["keys"].items()}
         if "evaluations" in fields:
-            fields["evaluations"] = list(map(EvaluationRow.from_json, fields["evaluations"]))
-        if fields.get("best_evaluation") is not None:
-            fields["best_evaluation"] = BestEvaluation.from_json(fields["best_evaluation"])
-        return _part(cls, fields)
+            fields["evaluations"] = list(map(EvaluationRow.nested, fields["evaluations"]))
+        if best := fields.get("best_evaluation"):
+            fields["best_evaluation"] = BestEvaluation.nested(best)
+        return msgspec.convert(fields, cls)
 
     def to_json(self) -> dict[str, Any]:
         """The report as JSON-ready data."""
@@ -285,31 +278,6 @@ class Report:
         if self.error is None:
             del fields["error"]
         return fields
-
-
-_PARTS: dict[str, type] = {
-    "cluster": TaskCounts,
-    "versions": Versions,
-    "examples": ExampleCounts,
-    "staleness": StalenessCounts,
-    "rounds": RoundCounts,
-    "loss_scale": LossScaleState,
-    "checkpoints": SaveCounts,
-}
-
-
-_LISTS: dict[str, type] = {
-    "bad_records": ReportedBadRecord,
-    "workers": WorkerShare,
-    "failures": ReportedFailure,
-    "recoveries": ReportedRecovery,
-}
-
-
-def _part(kind: type[_Part], data: Mapping[str, Any]) -> _Part:
-    """A dataclass of JSON data, without what a later version has added."""
-    known = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    return kind(**{name: value for name, value in data.items() if name in known})
 
 
 def reopen(job_dir: str) -> None:
@@ -357,4 +325,4 @@ def write(job_dir: str, report: Report) -> None:
 
 
 def _write(job_dir: str, fields: Mapping[str, Any]) -> None:
-    atomic_file.write(posixpath.join(job_dir, FILE), json.dumps(fields, indent=1) + "\n")
+    files.replace(posixpath.join(job_dir, FILE), json.dumps(fields, indent=1) + "\n")

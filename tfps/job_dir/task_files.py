@@ -18,7 +18,7 @@ import tensorflow as tf
 import tfps
 from tfps.errors import UserError
 from tfps.job_dir.task_name import TaskName
-from tfps.storage import atomic_file, files
+from tfps.storage import files
 from tfps.storage.failures import StorageError
 
 _FILE = "cluster.json"
@@ -69,7 +69,7 @@ def write(job_dir: str, addresses: Mapping[str, Sequence[str]]) -> None:
         addresses: `HOST:PORT` by job, in the order of the tasks; nothing for one process.
     """
     by_job = {job: list(some) for job, some in addresses.items()}
-    atomic_file.write(posixpath.join(job_dir, _FILE), json.dumps(by_job, indent=1) + "\n")
+    files.replace(posixpath.join(job_dir, _FILE), json.dumps(by_job, indent=1) + "\n")
 
 
 def read(job_dir: str) -> dict[TaskName, str]:
@@ -153,7 +153,7 @@ class TaskInfo(TaskFile):
         text = json.dumps(dataclasses.asdict(self), indent=1) + "\n"
         try:
             files.make_directories(posixpath.dirname(path))
-            atomic_file.write(path, text, str(self.incarnation))
+            files.replace(path, text, str(self.incarnation))
         except StorageError as error:
             _log.warning("%s; so the chief sees no versions", error)
 

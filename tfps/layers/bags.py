@@ -18,28 +18,16 @@ Padding = int | str | None
 
 
 class BagEmbedding(keras.layers.Layer, abc.ABC):
-    """What layers with a table have in common that look up bags of ids.
+    """The common part of layers that look up bags of ids in a table.
 
-    Attributes:
-        combiner: How the rows of a bag are combined; None for not at all.
-        padding: An id that stands for no id; None when there is none.
+    `combiner` is None for single rows; `padding` is an id that stands for none.
     """
 
     table: keras.layers.Embedding
 
     def __init__(
-        self,
-        output_dim: int,
-        combiner: str | None,
-        padding: Padding,
-        row_dtype: str,
-        **kwargs: Any,
+        self, output_dim: int, combiner: str | None, padding: Padding, row_dtype: str, **kwargs: Any
     ):
-        """Makes the layer, without a table.
-
-        Args:
-            padding: An id that stands for no id; None when there is none.
-        """
         try:
             super().__init__(**kwargs)
         except (TypeError, ValueError) as error:  # Keras, of what it does not know
@@ -55,7 +43,6 @@ class BagEmbedding(keras.layers.Layer, abc.ABC):
         self.supports_masking = True  # a combiner uses a mask up
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make an equal layer."""
         return {
             **super().get_config(),
             "output_dim": self.output_dim,
@@ -73,7 +60,18 @@ class BagEmbedding(keras.layers.Layer, abc.ABC):
 
     @abc.abstractmethod
     def _row_ids(self, ids: tf.Tensor) -> tf.Tensor:
-        """What the table is asked for, int64, of the shape of the ids."""
+        """The table's ids, int64, in the shape of the ids."""
+
+    def _table_options(self, embeddings_initializer: Any) -> dict[str, Any]:
+        return {
+            "embeddings_initializer": initializer_of(
+                embeddings_initializer, f"layer {self.name!r}: embeddings_initializer="
+            ),
+            "dtype": self.variable_dtype,
+            "row_dtype": self.row_dtype,
+            "trainable": self.trainable,
+            "name": "table",
+        }
 
     def _refuse_less_than_one(self, **sizes: int) -> None:
         for option, size in sizes.items():
@@ -88,7 +86,6 @@ class BagEmbedding(keras.layers.Layer, abc.ABC):
             )
 
     def build(self, ids_shape: Any) -> None:
-        """Makes the table, or has it taken over."""
         self.table.build()
         self.built = True
 
@@ -123,7 +120,6 @@ class BagEmbedding(keras.layers.Layer, abc.ABC):
     def compute_output_spec(
         self, ids: Any, weights: Any = None, mask: Any = None
     ) -> keras.KerasTensor:
-        """Shape and dtype of what `call` returns."""
         self._refuse_misfits(ids, weights, mask)
         ragged = _is_ragged(ids) and self.combiner is None
         shape = ids.shape if self.combiner is None else ids.shape[:-1]
@@ -194,7 +190,6 @@ class BagEmbedding(keras.layers.Layer, abc.ABC):
         return tf.math.divide_no_nan(total, divisor[:, None])
 
     def _of_equal_lengths(self, ids: tf.RaggedTensor, weights: tf.RaggedTensor) -> tf.RaggedTensor:
-        """The weights, unless a record has more or fewer of them than ids."""
         message = f"layer {self.path!r}: a record {WEIGHTS_MISSING}"
         splits = tf.cast(weights.row_splits, ids.row_splits.dtype)
         same = fail_unless(tf.reduce_all(ids.row_splits == splits), lambda: tf.constant(message))

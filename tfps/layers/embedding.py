@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfps import arguments
 from tfps.layers import id_check
-from tfps.layers.bags import BagEmbedding, Padding, initializer_of
+from tfps.layers.bags import BagEmbedding, Padding
 from tfps.layers.id_check import refuse_outside
 
 OUT_OF_RANGE = ("error", "default", "hash")
@@ -17,7 +17,7 @@ OUT_OF_RANGE = ("error", "default", "hash")
 class EmbeddingTable(keras.layers.Embedding):
     """A `keras.layers.Embedding` that refuses ids outside its table.
 
-    Keras takes a negative id for one counted from the table's end.
+    Keras counts a negative id from the table's end.
     """
 
     def __init__(self, input_dim: int, output_dim: int, row_dtype: str = "float32", **kwargs: Any):
@@ -25,12 +25,11 @@ class EmbeddingTable(keras.layers.Embedding):
         self.row_dtype = row_dtype
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Rows `[*ids.shape, output_dim]` of ids of any shape, int32 or int64."""
         return super().call(check_ids(inputs, self.input_dim, f"{self.path}/embeddings"))
 
 
 def check_ids(ids: tf.Tensor, rows: int, table: str) -> tf.Tensor:
-    """Returns the ids; at one outside `[0, rows)` it fails instead, naming it and the table."""
+    """The ids; it fails at one outside `[0, rows)`, naming it and the table."""
     flat = tf.reshape(ids, [-1])
     fine = refuse_outside(
         flat, tf.fill(tf.shape(flat), tf.cast(rows, ids.dtype)), lambda _: tf.constant(table)
@@ -46,22 +45,22 @@ class Embedding(BagEmbedding):
     ps, where only the rows of real ids are pulled and trained. Called several times, it looks up
     the same table: features share a table by sharing the layer.
 
-    What it is called with, and what it returns:
+    Inputs and outputs:
 
     - `tf.RaggedTensor` `[batch, (n)]`: `[batch, dim]`; without a combiner ragged
       `[batch, (n), dim]`.
-    - Dense ids `[..., n]`: `[..., dim]`, the bags lying along the last axis; without a combiner
-      ids of any shape give `[*ids.shape, dim]`.
+    - Dense ids `[..., n]`: `[..., dim]`, the bags along the last axis; without a combiner ids of
+      any shape give `[*ids.shape, dim]`.
     - Ids that are `padding`, or where `mask` is False, are left out: they are not looked up, and
-      without a combiner their rows are zeros, and masked for the layers behind.
+      without a combiner their rows are zeros, and masked for later layers.
 
     A bag without ids gives zeros. Bags are combined as by `tf.nn.safe_embedding_lookup_sparse`:
-    with weights w and rows e, `sum` is Σ w e, `mean` is Σ w e / Σ w, and `sqrtn` is
-    Σ w e / √(Σ w²), where `mean` and `sqrtn` leave out ids with weights of 0 and less. Without
-    weights every w is 1. Gradients flow to the weights, too.
+    with weights w and rows e, `sum` is Σ w e, `mean` is Σ w e / Σ w, and `sqrtn` is Σ w e / √(Σ
+    w²), where `mean` and `sqrtn` leave out ids with weights of 0 and less. Without weights every w
+    is 1. Gradients flow to the weights, too.
 
-    Integer ids are int32 or int64. Strings are hashed by `tf.strings.to_hash_bucket_fast`, which
-    gives the same row in every process, on every machine and in the exported model.
+    Integer ids are int32 or int64. Strings are hashed by `tf.strings.to_hash_bucket_fast`: to the
+    same row in every process, on every machine and in the exported model.
     """
 
     @arguments.checked
@@ -84,14 +83,10 @@ class Embedding(BagEmbedding):
             combiner: None, `sum`, `mean` or `sqrtn`.
             embeddings_initializer: Keras initializer of the rows.
             padding: An id that stands for no id, such as 0, -1 or `""`; None when there is none.
-            out_of_range: What to do with integer ids outside `[0, input_dim)`: `error` stops and
-                names the id and the table; `default` looks up one more row, the table's last,
-                shared by all such ids; `hash` gives each of them one of the rows by a hash that is
-                the same everywhere.
-            row_dtype: In which the ps hold the rows: `float32`, or `bfloat16`, which takes half the
-                memory; then what an update makes of a row is rounded at random, so that small
-                steps count on average. The optimizer's slots, and what a layer holds itself, are
-                float32.
+            out_of_range: For integer ids outside `[0, input_dim)`: `error` stops and names id and
+                table; `default` looks up one more row, the table's last, shared by all such
+                ids; `hash` gives each of them a row, by a hash that is the same everywhere.
+            row_dtype: `float32` or `bfloat16`, as of `tfps.DynamicEmbedding`.
             **kwargs: Of `keras.layers.Layer`.
 
         Raises:
@@ -105,17 +100,10 @@ class Embedding(BagEmbedding):
         self.table = EmbeddingTable(
             input_dim + (out_of_range == "default"),
             output_dim,
-            embeddings_initializer=initializer_of(
-                embeddings_initializer, f"layer {self.name!r}: embeddings_initializer="
-            ),
-            dtype=self.variable_dtype,
-            row_dtype=row_dtype,
-            trainable=self.trainable,
-            name="table",
+            **self._table_options(embeddings_initializer),
         )
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make an equal layer."""
         return {
             **super().get_config(),
             "input_dim": self.input_dim,
@@ -123,7 +111,6 @@ class Embedding(BagEmbedding):
         }
 
     def _row_ids(self, ids: tf.Tensor) -> tf.Tensor:
-        """Numbers of rows, int64, of the shape of the ids."""
         if ids.dtype == tf.string:
             return tf.strings.to_hash_bucket_fast(ids, self.input_dim)
         ids = tf.cast(ids, tf.int64)

@@ -14,11 +14,7 @@ WEIGHTS_MISSING = "has not as many weights as ids"
 
 
 def mix(bits: tf.Tensor) -> tf.Tensor:
-    """The next number of the generator splitmix64 (Steele, Lea and Flood, OOPSLA 2014).
-
-    Args:
-        bits: Its state, uint64 of any shape.
-    """
+    """The next number of the generator splitmix64 (Steele, Lea and Flood, OOPSLA 2014), uint64."""
     mixed = bits + tf.constant(GOLDEN, tf.uint64)
     for shift, factor in ROUNDS:
         mixed = _folded(mixed, shift) * tf.constant(factor, tf.uint64)
@@ -31,15 +27,11 @@ def _folded(bits: tf.Tensor, shift: int) -> tf.Tensor:
 
 
 def fail_unless(fine: tf.Tensor, message: Callable[[], tf.Tensor]) -> tf.Tensor:
-    """0, scalar int64, which the caller adds to what depends on the condition.
+    """0, scalar int64, for the caller to add to values that depend on the scalar condition.
 
     An assertion would be an operation with state, and TensorFlow runs those of a function one after
-    the other, on whatever task: the next pull would wait for messages that tell that the push
-    before it is done. So a text fails to be a number instead, which TensorFlow's message repeats.
-
-    Args:
-        fine: The condition, scalar bool.
-        message: Gives what to say when it does not hold, scalar string.
+    the other, on any task: the next pull would wait for the message that the push before it is
+    done. So a text fails to be a number instead, which TensorFlow's message repeats.
     """
 
     def fail() -> tf.Tensor:
@@ -51,13 +43,10 @@ def fail_unless(fine: tf.Tensor, message: Callable[[], tf.Tensor]) -> tf.Tensor:
 def refuse_outside(
     ids: tf.Tensor, rows: tf.Tensor, table: Callable[[tf.Tensor], tf.Tensor]
 ) -> tf.Tensor:
-    """0, scalar int64, which the caller adds to what depends on the ids.
+    """0, scalar int64, for the caller to add to values that depend on the ids `[n]`.
 
-    Args:
-        ids: `[n]`, int32 or int64.
-        rows: How many rows the table of each id has, `[n]` of the same dtype; valid ids are 0 to
-            one less.
-        table: Gives the name of the table of an id from its place in `ids`, scalar string.
+    `rows` is the size of each id's table, `[n]` of the same dtype; `table` gives the table's name
+    from the place of an id.
     """
     inside = (ids >= 0) & (ids < rows)
 

@@ -35,24 +35,6 @@ class QueueState:
     bad: int = 0
     bad_records: tuple[tuple[Any, ...], ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """As JSON-ready data."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> "QueueState":
-        """From what `to_json` gave."""
-        order = EpochOrder(**data["order"]) if data["order"] else None
-        return cls(
-            data["epoch"],
-            data["cursor"],
-            data["trained"],
-            data["repeated"],
-            order,
-            data["bad"],
-            tuple(map(tuple, data["bad_records"])),
-        )
-
     def refuse_another_order(self, order: EpochOrder) -> None:
         """Checks that a run can go on from here with an order."""
         if self.order is None or self.order == order:

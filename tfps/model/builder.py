@@ -27,27 +27,19 @@ _FILE = "model.keras"
 
 
 def account(error: BaseException, model: keras.Model | None = None) -> str:
-    """What failed: the innermost layer of a model, the user's line and the reason.
-
-    Args:
-        model: The model that was called; None before there is one.
-    """
+    """The reason of an error, after the model's innermost failing layer and the user's line."""
     return f"{place_of(error, model)}{reason_of(error)}"
 
 
 def place_of(error: BaseException, model: keras.Model | None = None) -> str:
-    """The layer and the user's line of `account`; empty if neither is known.
-
-    Args:
-        model: The model that was called; None before there is one.
-    """
+    """The layer and the user's line of `account`; empty if neither is known."""
     layer = _failing_layer(model, error) if model else None
     where = f"in layer {layer.path!r}: " if layer else ""
     return where + _line_of(error)
 
 
 def _line_of(error: BaseException) -> str:
-    """The innermost line that is no library's, as `FILE:LINE, CODE: `; empty if there is none."""
+    """The innermost line of the user's, as `FILE:LINE, CODE: `; empty if there is none."""
     own = [(frame, line) for frame, line in _frames(error) if not _is_library(frame)]
     if not own:
         return ""
@@ -75,9 +67,9 @@ def _failing_layer(model: keras.Model, error: BaseException) -> keras.layers.Lay
 
 
 def build_model(task: Task, seed: int) -> keras.Model:
-    """Builds a task's model with all its variables, named as whenever it is built.
+    """Builds a task's model with all its variables, under the same names every time.
 
-    A dtype policy that `build_model()` sets holds for this model only.
+    A dtype policy that `build_model()` sets is for this model only.
     """
     keras.utils.clear_session()  # equal names, whatever was built before in this process
     # Keras would wrap a UserError in a description of the failing layer's arguments.
@@ -143,13 +135,10 @@ def _call(model: keras.Model, features: Sequence[Feature]) -> None:
 
 
 class ModelSource:
-    """Where the model of a task comes from that is made of a compiled one.
+    """The source of a model whose task is made of a compiled one.
 
-    A model that is there is copied the way in which Keras saves and loads it, weights and adapted
-    preprocessing layers included. It stays as it is itself.
-
-    Attributes:
-        inputs: The inputs of a functional model that is there, empty for any other.
+    A given model is copied as Keras saves and loads it, with weights and adapted preprocessing
+    layers, and stays unchanged itself. `inputs` are those of a given functional model.
     """
 
     def __init__(self, model: keras.Model | Callable[[], keras.Model]):
@@ -165,12 +154,12 @@ class ModelSource:
 
     @property
     def compiled(self) -> dict[str, Any]:
-        """What the model is compiled with, by argument of `compile`."""
+        """Arguments of the model's `compile`."""
         return self._compiled or self._note(self.make())
 
     @property
     def output_names(self) -> list[str]:
-        """Names of a functional model's outputs, as Keras has them; empty where it has none."""
+        """Keras's names of a functional model's outputs; empty for others."""
         _ = self.compiled  # which notes them
         return self._output_names
 
@@ -192,7 +181,6 @@ class ModelSource:
         return copy
 
     def optimizer(self) -> keras.optimizers.Optimizer:
-        """A new optimizer like the one of `compile`."""
         _ = self.compiled  # which notes its config
         assert self._optimizer is not None
         kind, config, classes = self._optimizer
@@ -245,11 +233,9 @@ def _config(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
 
 
 def load_saved(path: str, model: keras.Model) -> keras.Model:
-    """Loads what this process has saved of a model of the user's own; it is not compiled.
+    """Loads what this process has saved of a user's model, Python functions included.
 
-    Args:
-        path: What `model.save` has written, Python functions included.
-        model: The model, of whose layers' classes some may not be registered with Keras.
+    It is not compiled. Classes of the model's layers may be unknown to Keras.
     """
     classes = {type(layer).__name__: type(layer) for layer in keras_patches.layers_of(model)}
     return keras.saving.load_model(path, classes, compile=False, safe_mode=False)

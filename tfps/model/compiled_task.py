@@ -1,4 +1,4 @@
-"""Makes a task of a compiled Keras model, which says most of what a task says itself."""
+"""Makes a task of a compiled Keras model."""
 
 import dataclasses
 import inspect
@@ -40,36 +40,26 @@ _DTYPES = {"string": "string", "float32": "float32", "int32": "int64", "int64": 
 
 
 def is_sum(metric: keras.metrics.Metric) -> bool:
-    """Whether a metric's state of several chunks is the sum of the states of each."""
+    """Whether a metric's state of several chunks is the sum of their states."""
     update = type(metric).update_state.__module__  # not of a class of the user's own
     return isinstance(metric, _SUMMED) and update.partition(".")[0] == "keras"
 
 
 class RunningKerasMetric:
-    """Shows records to a metric chunk by chunk, as Keras's `evaluate` does batch by batch.
+    """Updates a metric chunk by chunk, as Keras's `evaluate` does batch by batch.
 
-    Keras keeps float32 sums, in which a count stops at 2^24. Of the metrics of Keras's own whose
-    states are sums, those of the chunks are added up here, in float64. Another metric keeps its
-    state as it does.
+    In Keras's float32 sums a count stops at 2^24. Of Keras's own metrics whose states are sums, the
+    chunks' states are added up in float64 here.
     """
 
     def __init__(self, metric: keras.metrics.Metric):
-        """Begins without records.
-
-        Args:
-            metric: The metric; what it has seen before is forgotten.
-        """
         self._metric = metric
         self._is_summed = is_sum(metric)
         self._sums: list[np.ndarray] = []
         metric.reset_state()
 
     def add(self, labels: Any, predictions: Any) -> None:
-        """Adds some records.
-
-        Args:
-            labels: `[records, ...]`, or a structure of such.
-        """
+        """Adds labels and predictions `[records, ...]`, or structures of such."""
         records = len(np.asarray(tree.flatten(labels)[0]))
         for first in range(0, records, _CHUNK):
             some = slice(first, first + _CHUNK)
@@ -83,7 +73,6 @@ class RunningKerasMetric:
                 self._take_sums()
 
     def result(self) -> float:
-        """The metric of all records."""
         if self._sums:
             for variable, value in zip(self._metric.variables, self._sums, strict=True):
                 variable.assign(value.astype(variable.dtype))
@@ -106,23 +95,13 @@ class CompiledMetric:
         self.name = identifier if isinstance(identifier, str) else str(by_object or identifier)
 
     def __call__(self, labels: np.ndarray, predictions: np.ndarray) -> float:
-        """What it is after all records, as in Keras's `evaluate`.
-
-        Args:
-            labels: `[records, ...]`.
-            predictions: `[records, ...]`.
-        """
+        """Its value after all records `[records, ...]`, as in Keras's `evaluate`."""
         running = RunningKerasMetric(self.metric(labels, predictions))
         running.add(labels, predictions)
         return running.result()
 
     def metric(self, labels: np.ndarray, predictions: np.ndarray) -> keras.metrics.Metric:
-        """A metric of Keras's that has seen no record.
-
-        Args:
-            labels: Some of those that it is for, `[n, ...]`; their shape tells which it is.
-            predictions: As many, `[n, ...]`.
-        """
+        """A fresh metric of Keras's; the shapes of some labels and predictions choose it."""
         found = self._identifier
         if str(found).lower() in ("accuracy", "acc"):
             return _accuracy(labels, predictions)
@@ -134,7 +113,7 @@ class CompiledMetric:
 
 
 def made_again(metric: keras.metrics.Metric) -> keras.metrics.Metric:
-    """A metric like one that was made before this process was a chief: it lost its variables."""
+    """A copy of a metric that lost its variables when this process became a chief."""
     try:
         return type(metric).from_config(metric.get_config())
     except Exception as error:  # whatever a metric of the user's own raises
@@ -148,9 +127,9 @@ def made_again(metric: keras.metrics.Metric) -> keras.metrics.Metric:
 def compiled_metrics(
     compiled: Mapping[str, Any], labels: Sequence[str], outputs: Sequence[str]
 ) -> dict[str, Any] | None:
-    """Metrics as `Task.metrics` gives them; None of a model that is compiled without any.
+    """Metrics as of `Task.metrics`; None for a model that is compiled without any.
 
-    Those of `weighted_metrics` are among them, without weights: evaluations have none.
+    Those of `weighted_metrics` are among them, without weights, as evaluations have none.
     """
     found: dict[str, Any] = {}
     for argument in ("metrics", "weighted_metrics"):
@@ -180,7 +159,7 @@ def _by_label(given: Any, labels: Sequence[str], outputs: Sequence[str]) -> list
 
 
 def _by_name(given: Any) -> dict[str, CompiledMetric]:
-    """Metrics by name of one of them, of several, or of a structure of them."""
+    """Metrics by name, from one of them, several, or a structure of them."""
     if given is None:
         return {}
     if isinstance(given, Mapping):
@@ -195,7 +174,7 @@ def _by_name(given: Any) -> dict[str, CompiledMetric]:
 
 
 def _accuracy(labels: np.ndarray, predictions: np.ndarray) -> keras.metrics.Metric:
-    """What Keras takes "accuracy" for, by the shapes of both."""
+    """Keras's choice for "accuracy", by the shapes of both."""
     if predictions.ndim == 1 or predictions.shape[-1] == 1:
         return keras.metrics.BinaryAccuracy()
     if labels.ndim < predictions.ndim or labels.shape[-1] == 1:
@@ -219,19 +198,19 @@ def task_of(
     """A task of a compiled Keras model: its loss, optimizer and metrics are those of `compile`.
 
     Args:
-        model: The model, whose weights the training begins with; it stays as it is itself. Or a
-            function that makes and compiles it, for tables that no single memory holds.
+        model: The model, whose weights the training begins with; it stays unchanged. Or a function
+            that makes and compiles it, for tables that exceed this machine's memory.
         label: What the model learns; several for several outputs, in the outputs' order or by their
             names; none, `()`, for a model that learns its features.
         features: The inputs. Of a functional model they may be left out: ids have no vocabulary
             then, and are checked against the tables alone.
-        sample_weight: A number in every record that its part in the loss is multiplied by in
-            training, as `sample_weight` of `fit`; of several labels also one for each: a dict by
-            the labels' names, or a sequence in their order.
-        class_weight: By class of the only label what its records' parts are multiplied by, as
-            `class_weight` of `fit`; 1 for a class that is not there.
-        table_optimizer: That of all tables, by name or as an object; or a function that, given a
-            table, returns its optimizer. By default that of `compile`.
+        sample_weight: A factor of each record's part in the training loss, as `sample_weight` of
+            `fit`; of several labels also one for each: a dict by the labels' names, or a sequence
+            in their order.
+        class_weight: By class of the only label a factor of its records' parts, as `class_weight`
+            of `fit`; 1 for a missing class.
+        table_optimizer: That of all tables, by name or as an object; or a function from a table to
+            its optimizer. By default that of `compile`.
         rows: How a row of raw text becomes a record.
 
     Raises:
@@ -263,7 +242,7 @@ def task_of(
 
 @dataclasses.dataclass(frozen=True)
 class CompiledTask(Task):
-    """What `task_of` makes; see there."""
+    """What `task_of` makes."""
 
     source: ModelSource
     inputs: tuple[Feature, ...]
@@ -316,7 +295,7 @@ class CompiledTask(Task):
         return super().rows() if self.row_format is None else self.row_format
 
     def _known_loss(self) -> Any:
-        """What `compile` was given, of several labels by name."""
+        """The loss of `compile`, by name for several labels."""
         loss = self.source.compiled["loss"]
         if isinstance(loss, (list, tuple)):
             return {each.name: one for each, one in zip(self.targets(), loss, strict=False)}
@@ -324,7 +303,7 @@ class CompiledTask(Task):
 
 
 def _features_of(source: ModelSource) -> tuple[Feature, ...]:
-    """The features that a functional model's inputs are."""
+    """The inputs of a functional model as features."""
     if not source.inputs:
         raise UserError(
             "task_of(): features= is missing: only the inputs of a functional model that is handed "
@@ -345,7 +324,7 @@ def _features_of(source: ModelSource) -> tuple[Feature, ...]:
 def _again(
     given: keras.optimizers.Optimizer | str,
 ) -> Callable[[Table], keras.optimizers.Optimizer]:
-    """Gives every table a fresh optimizer like one that is given."""
+    """Gives every table a fresh optimizer like the given one."""
     made = keras_names.optimizer(given, "task_of(): table_optimizer=")
     # Its config now: a process that becomes a chief loses the variables it made before.
     kind, config = type(made), made.get_config()
@@ -353,11 +332,10 @@ def _again(
 
 
 def _weights_of_classes(labels: tf.Tensor, class_weights: Sequence[tuple[int, float]]) -> tf.Tensor:
-    """The weight of each record's class, `[batch]`; as Keras does, 1 for a class without one.
+    """The weight of each record's class, `[batch]`; 1 for a class without one, as in Keras.
 
-    Args:
-        labels: Numbers of classes `[batch]` or `[batch, 1]`, or a value per class, of which the
-            largest counts, `[batch, classes]`.
+    Labels are numbers of classes `[batch]` or `[batch, 1]`, or a value per class `[batch,
+    classes]`, where the largest counts.
     """
     if labels.shape.rank > 1:
         labels = labels[..., 0] if labels.shape[-1] == 1 else tf.argmax(labels, -1)

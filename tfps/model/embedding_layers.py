@@ -24,15 +24,11 @@ from tfps.model.initial_values import keep_rows, refuse_unusable
 Answer = Callable[[keras.layers.Embedding, int, tf.Tensor], tf.Tensor]
 _VALUE_BYTES = 4  # of a float32
 # Those of Keras that scale what lies along an axis, and leave alone what they have scaled.
-_OF_NORMS = (
-    keras.constraints.MaxNorm,
-    keras.constraints.MinMaxNorm,
-    keras.constraints.UnitNorm,
-)
+_OF_NORMS = (keras.constraints.MaxNorm, keras.constraints.MinMaxNorm, keras.constraints.UnitNorm)
 _log = logging.getLogger(__name__)
 _EXACT_FLOATS = 1 << 24  # above it, float32 does not hold every integer
 _WHOLE_BYTES = 256 << 20  # a table that may travel as a whole with every step
-_DRAWN_BYTES = 256 << 20  # a table that the chief may draw, of which rows become a constant
+_DRAWN_BYTES = 256 << 20  # a table that the chief may draw, to make rows of it a constant
 
 
 def zero_rows(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
@@ -41,7 +37,7 @@ def zero_rows(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.T
 
 
 def noted_zero_rows(answers: list[tf.Tensor]) -> Answer:
-    """Makes an `Answer` of zeros that notes them, and finds ids that depend on them."""
+    """An `Answer` of zeros that notes them, and finds ids that depend on them."""
 
     def answer(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf.Tensor:
         _refuse_dependence(layer, ids, answers)
@@ -62,7 +58,7 @@ def refuse_late(layer: keras.layers.Embedding, table: int, ids: tf.Tensor) -> tf
 def _refuse_dependence(
     layer: keras.layers.Layer, ids: tf.Tensor, answers: Sequence[tf.Tensor]
 ) -> None:
-    """Refuses ids made from another layer's rows: they would need a second pull within a step."""
+    """Refuses ids made from another layer's rows: they would need a second pull in a step."""
     rows = {id(answer.op) for answer in answers}
     seen, waiting = set(), [ids.op]
     while waiting:
@@ -78,13 +74,12 @@ def _refuse_dependence(
 
 
 def table_bytes(layer: keras.layers.Embedding) -> int:
-    """How large a layer's table is, without slots; at most, where it has no vocabulary."""
+    """The size of a layer's table, without slots; the most, where it has no vocabulary."""
     rows = layer.options.max_rows if isinstance(layer, KeyedTable) else layer.input_dim
     return int(rows * layer.output_dim * _VALUE_BYTES)
 
 
 def refuse_options(layer: keras.layers.Embedding) -> None:
-    """Refuses what cannot work on a table."""
     options = {
         "embeddings_regularizer, which would change every row in every step (unlike "
         "activity_regularizer),": layer.embeddings_regularizer,
@@ -108,9 +103,8 @@ def refuse_options(layer: keras.layers.Embedding) -> None:
 def row_constraint(layer: keras.layers.Embedding) -> keras.constraints.Constraint | None:
     """The constraint of a layer's table, which Keras applies to all rows after every step.
 
-    To apply it to a row whenever the row is looked at is the same for a constraint that looks at
-    one row at a time and leaves alone what it has made. As in Keras, one of a layer that is not
-    trained does nothing.
+    Applying it whenever a row is read is the same for a constraint of single rows that keeps its
+    own results. As in Keras, that of an untrained layer does nothing.
     """
     constraint = layer.embeddings_constraint
     if constraint is None or not layer.trainable:
@@ -119,26 +113,22 @@ def row_constraint(layer: keras.layers.Embedding) -> keras.constraints.Constrain
     if kind in _OF_NORMS and np.ravel(constraint.axis).tolist() not in ([1], [-1]):
         raise UserError(
             f"layer {layer.path!r}: embeddings_constraint {kind.__name__} has "
-            f"axis={constraint.axis}, so that it scales columns by all rows of the table, of which "
-            "a step knows few; say axis=1, which scales each row by itself"
+            f"axis={constraint.axis}, so that it scales columns by all rows of the table, and "
+            "a step has few of them; say axis=1, which scales each row by itself"
         )
     is_gradual = kind is keras.constraints.MinMaxNorm and constraint.rate != 1
     if is_gradual or kind not in (*_OF_NORMS, keras.constraints.NonNeg):
         name = f"{kind.__name__} with rate={constraint.rate}" if is_gradual else kind.__name__
         raise UserError(
             f"layer {layer.path!r}: embeddings_constraint {name} may change every row in every "
-            "step, of which a table on the ps changes few; use keras.constraints.NonNeg, or "
+            "step, and a table on the ps changes few; use keras.constraints.NonNeg, or "
             "MaxNorm, UnitNorm or MinMaxNorm (rate=1) with axis=1"
         )
     return constraint
 
 
 class WholeTableUsedError(UserError):
-    """Says that a layer was asked for its whole table, and has none.
-
-    Attributes:
-        size: Of its table, in bytes.
-    """
+    """The whole table of a layer is needed, and the layer has none; `size` is in bytes."""
 
     def __init__(self, layer: keras.layers.Embedding) -> None:
         super().__init__(f"layer {layer.path!r}: its whole table is used")
@@ -157,18 +147,14 @@ class WholeTableUsedError(UserError):
 
 
 class EmbeddingLayers:
-    """The `keras.layers.Embedding` layers of one model, derived ones too; they hold no tables.
+    """The `keras.layers.Embedding` layers of one model, derived ones too, without tables.
 
-    What a layer is asked by a constant is part of the model as a constant, in Keras as here: its
-    rows as they are drawn. A layer that is asked by nothing else is no part of the model.
+    Rows for constant ids are constants of the model, as in Keras: the rows as they are drawn. A
+    layer called with nothing else is no part of the model.
     """
 
     def __init__(self, dense_table_bytes: int = 0) -> None:
-        """Begins without layers.
-
-        Args:
-            dense_table_bytes: Layers whose tables have at most so many bytes are left to hold them.
-        """
+        """Layers keep their tables of at most `dense_table_bytes`."""
         self.tables: list[Table] = []
         self._dense_table_bytes = dense_table_bytes
         self._whole: set[str] = set()  # paths of layers that hold the tables they use whole
@@ -178,7 +164,7 @@ class EmbeddingLayers:
         self._answer: Answer = zero_rows  # while a model is being built, only shapes matter
 
     def begin_again(self, used: WholeTableUsedError | None = None) -> "EmbeddingLayers":
-        """None, for the model to be built again."""
+        """No layers, for the model to be built again."""
         again = EmbeddingLayers(self._dense_table_bytes)
         again._whole = set(self._whole)
         if used:
@@ -187,10 +173,7 @@ class EmbeddingLayers:
 
     @classmethod
     def only(cls, tables: Collection[str]) -> "EmbeddingLayers":
-        """None, for a model to be built of which some tables alone are taken over.
-
-        Any other layer is as Keras builds it.
-        """
+        """No layers, for a model where these tables alone are taken over; others are Keras's."""
         layers = cls()
         layers._only = frozenset(tables)
         return layers
@@ -199,7 +182,7 @@ class EmbeddingLayers:
     def taken_over(self) -> Iterator[None]:
         """While a model is built: its embedding layers register a table instead of making one.
 
-        A small layer is left as it is, and so is one whose whole table is used.
+        Layers with small tables stay as they are, and those whose whole tables are used.
         """
         with keras_patches.embedding_class_replaced(self._build):
             yield
@@ -207,17 +190,13 @@ class EmbeddingLayers:
             refuse_options(layer)
             self.tables[index] = dataclasses.replace(
                 self.tables[index],
-                # It may be told after it was built, or by the model that it is a part of.
+                # Users may set it after the layer was built, or on the model around it.
                 is_trained=layer.trainable,
                 constraint=row_constraint(layer),
             )
 
     def refuse_made_before(self, model: keras.Model) -> None:
-        """Refuses a model some of whose layers hold large tables: they were built before.
-
-        Args:
-            model: That `build_model()` returned while the layers were taken over.
-        """
+        """Refuses the result of `build_model()` if layers with large tables were built before."""
         mine = set(map(id, self._layers))
         for part in keras_patches.layers_of(model):
             is_table = isinstance(part, keras.layers.Embedding) and self._is_table(part)
@@ -229,11 +208,7 @@ class EmbeddingLayers:
                 )
 
     def leave_out_strangers(self, model: keras.Model) -> None:
-        """Makes no tables for layers that are no part of the model, and says which they are.
-
-        Args:
-            model: That was built while the layers were taken over.
-        """
+        """Drops the tables of layers that are no part of the built model, and logs which."""
         parts = set(map(id, keras_patches.layers_of(model)))
         for layer in [each for each in self._layers if id(each) not in parts]:
             if table_bytes(layer) > _DRAWN_BYTES:
@@ -254,7 +229,7 @@ class EmbeddingLayers:
 
     @contextlib.contextmanager
     def answered_by(self, answer: Answer) -> Iterator[None]:
-        """While the model is called: what its embedding layers return."""
+        """While the model is called: the output of its embedding layers."""
         self._answer = answer
         try:
             yield
@@ -272,8 +247,8 @@ class EmbeddingLayers:
     def _leave_whole(self, used: WholeTableUsedError) -> None:
         if used.has_keys:
             raise UserError(
-                f"layer {used.path!r}: the model uses its whole table (layer.embeddings), of which "
-                "a table without a vocabulary has none; call the layer on the keys it is to look up"
+                f"layer {used.path!r}: the model uses its whole table (layer.embeddings), but "
+                "one without a vocabulary has no matrix; call the layer on the keys to look up"
             ) from None
         if used.size > _WHOLE_BYTES:
             raise UserError(
@@ -299,7 +274,7 @@ class EmbeddingLayers:
         return table_bytes(layer) > self._dense_table_bytes and layer.path not in self._whole
 
     def _check_dense(self, layer: keras.layers.Embedding) -> None:
-        """Lets a layer that holds its table refuse bad ids."""
+        """Makes a layer that holds its table refuse bad ids."""
         kind = type(layer)
         if kind.call is keras.layers.Embedding.call:
             table, rows = _table_name(layer), layer.input_dim
@@ -343,7 +318,7 @@ class EmbeddingLayers:
             if keys:
                 raise UserError(
                     f"layer {layer.path!r}: rows of a table without a vocabulary belong to keys, "
-                    "of which a matrix says nothing"
+                    "and a matrix has none"
                 )
             kept = keep_rows(name, (layer.input_dim, layer.output_dim), rows)
             index = self._layers.index(layer)
@@ -378,7 +353,7 @@ class EmbeddingLayers:
 def _each(
     ids: tf.Tensor | tf.RaggedTensor, change: Callable[[tf.Tensor], tf.Tensor]
 ) -> tf.Tensor | tf.RaggedTensor:
-    """Changes ids, be they dense or the values of a ragged tensor; of a sparse one 0 is added."""
+    """Changes ids, dense or of a ragged tensor; a sparse one gets 0 where it has none."""
     if isinstance(ids, tf.SparseTensor):
         return change(tf.sparse.to_dense(ids))  # Keras, too, gives row 0 where there is no id
     if isinstance(ids, tf.RaggedTensor):
@@ -391,7 +366,7 @@ def _table_name(layer: keras.layers.Embedding) -> str:
 
 
 def _may_stay(layer: keras.layers.Embedding) -> bool:
-    """Whether a layer that was built before may hold its table, which its class may use whole."""
+    """Whether a layer built before may hold its table, which its class may use whole."""
     return not _has_usual_lookup(layer) and table_bytes(layer) <= _WHOLE_BYTES
 
 

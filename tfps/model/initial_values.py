@@ -1,4 +1,4 @@
-"""How the initializer of a table can be asked for some of its rows."""
+"""Initial values of tables, for some of their rows."""
 
 import tempfile
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from tfps import byte_size
 from tfps.data.key_rows import KeyRowFiles
 from tfps.errors import UserError, reason_of
 from tfps.experiment.task import Table
-from tfps.layers.rows_of_ids import RowsOfIds
+from tfps.layers.rows_of_files import RowsOfIds
 
 _SLICE_BYTES = 64 << 20
 # Those of Keras that draw every value by itself; of classes derived from them nothing is known.
@@ -42,13 +42,10 @@ LARGEST_WHOLE = 1 << 30  # bytes of a table that is drawn as a whole, in the chi
 
 
 def keep_rows(table: str, shape: tuple[int, int], rows: Any) -> RowsOfIds:
-    """Copies rows into a temporary file, some at a time, and makes an initializer of them.
+    """Copies rows `[rows, dim]` into a temporary file, and makes an initializer of them.
 
-    So they stay what they were when they were given, whether they came from an array that changes,
-    or from a file of weights that is closed; and only what is being copied is in memory.
-
-    Args:
-        rows: `[rows, dim]`: an array, a tensor, or a dataset of an HDF5 file.
+    So they stay the same if they are of an array that changes, or of a weights file that is closed,
+    and only the rows being copied are in memory. They may be of an HDF5 file.
     """
     if tuple(rows.shape) != shape:
         raise UserError(
@@ -65,14 +62,14 @@ def keep_rows(table: str, shape: tuple[int, int], rows: Any) -> RowsOfIds:
 
 
 def is_drawn_by_element(initializer: Any) -> bool:
-    """Whether any rows of a table may be drawn without the others, on the ps that hold them."""
+    """Whether any rows may be drawn without the others, on the ps that hold them."""
     if type(initializer) is keras.initializers.Constant:
         return np.ndim(initializer.value) == 0
     return type(initializer) in _BY_ELEMENT
 
 
 def rows_of(table: Table) -> Callable[[np.ndarray], np.ndarray] | None:
-    """What gives rows `[n, dim]` float32 of ids `[n]` int64; None for a whole initializer."""
+    """A function from ids `[n]` int64 to rows `[n, dim]` float32; None for a whole initializer."""
     initializer, shape = table.initializer, (table.rows, table.dim)
     if type(initializer) is keras.initializers.Constant:
         matrix = np.broadcast_to(np.asarray(initializer.value), shape)  # as Keras does
@@ -93,7 +90,7 @@ def rows_of(table: Table) -> Callable[[np.ndarray], np.ndarray] | None:
 
 
 def refuse_unusable(table: Table) -> None:
-    """Refuses, before any ps is asked, an initializer that a table cannot be filled with."""
+    """Refuses, before any ps is involved, an initializer that cannot fill a table."""
     if table.rows_from:
         _refuse_unreadable(table.name, table.rows_from)
     if table.keys:
@@ -123,7 +120,7 @@ def refuse_unusable(table: Table) -> None:
 
 
 def _refuse_unreadable(table: str, rows_from: KeyRowFiles) -> None:
-    """Looks at the first rows of a table's files; of the others is told when they are read."""
+    """Reads the first rows of a table's files; errors of the others show when they are read."""
     try:
         next(rows_from.read(), None)
     except UserError as error:

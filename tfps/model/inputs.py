@@ -1,4 +1,4 @@
-"""How a batch of features is handed to a model, and to the signature of an exported one."""
+"""Passes a batch of features to a model, and to the signature of an exported one."""
 
 import keyword
 import re
@@ -16,11 +16,7 @@ SINGLE = "predictions"  # the name of predictions that are a tensor
 
 
 def predict_by_name(task: Task, outputs: Any) -> dict[str, tf.Tensor]:
-    """The predictions for a batch.
-
-    Returns:
-        Tensors `[batch, ...]` float32 by name; a single one that bears no name is `SINGLE`.
-    """
+    """The predictions for a batch, `[batch, ...]` float32 by name; an unnamed one is `SINGLE`."""
     try:
         found = task.predictions(outputs)
         several = found if isinstance(found, Mapping) else {SINGLE: found}
@@ -41,10 +37,10 @@ def predict_by_name(task: Task, outputs: Any) -> dict[str, tf.Tensor]:
 
 
 def model_inputs(model: keras.Model, features: Sequence[Feature], values: Mapping[str, Any]) -> Any:
-    """What to call a model with, in the structure that it was made for.
+    """The inputs of a model, in the structure that it was made for.
 
-    A functional model gets its own structure of inputs, a dict by its keys, a list by its inputs'
-    names; any other model a dict by feature name, or the tensor itself of a single feature.
+    A functional model gets its own structure, a dict by its keys, a list by its inputs' names; any
+    other model a dict by feature name, or the tensor of a single feature.
     """
     single = values[features[0].name] if len(features) == 1 else None
     structure = _structure(model)
@@ -61,9 +57,8 @@ def call_with_symbols(model: keras.Model, features: Sequence[Feature]) -> None:
     """Calls a model with tensors that have no values, so that all its layers are built.
 
     A model of the user's own code is called with TensorFlow's symbols where a feature varies in
-    length: Keras's own symbolic call would hand it a dense tensor instead of a ragged one. So it is
-    where Keras's own call fails, which trusts what layers say of the shapes they give: `fit` calls
-    a model with tensors.
+    length: Keras's symbolic call would pass a dense tensor instead of a ragged one. So it is where
+    Keras's call fails, which trusts layers' output shapes: `fit` calls a model with tensors.
     """
     is_functional = _structure(model) is not None
     if is_functional or not any(f.is_ragged for f in features):
@@ -113,8 +108,8 @@ def _value(name: str, values: Mapping[str, Any]) -> Any:
 def signature_specs(features: Sequence[Feature]) -> dict[str, tf.TensorSpec]:
     """The tensors of a batch by name.
 
-    A feature NAME of shape `(None,)` is two of them: NAME, the values of all records laid end to
-    end, and NAME_row_lengths, `[n]` int64, the number of values of each record.
+    A feature NAME of shape `(None,)` is two of them: NAME, the values of all records end to end,
+    and NAME_row_lengths, `[n]` int64, the number of values of each record.
     """
     inputs = {}
     for feature in features:
@@ -135,7 +130,7 @@ def signature_specs(features: Sequence[Feature]) -> dict[str, tf.TensorSpec]:
 def pack_signature_inputs(
     values: Mapping[str, tf.Tensor | tf.RaggedTensor], features: Sequence[Feature]
 ) -> dict[str, tf.Tensor]:
-    """A batch of features as the tensors of `specs`."""
+    """A batch of features as the tensors of `signature_specs`."""
     inputs = {}
     for feature in features:
         value = values[feature.name]
@@ -149,7 +144,7 @@ def pack_signature_inputs(
 def unpack_signature_inputs(
     inputs: Mapping[str, tf.Tensor], features: Sequence[Feature]
 ) -> dict[str, tf.Tensor | tf.RaggedTensor]:
-    """A batch of features by name from the tensors of `specs`."""
+    """A batch of features by name from the tensors of `signature_specs`."""
     values = {}
     for feature in features:
         value = inputs[feature.name]
@@ -160,12 +155,12 @@ def unpack_signature_inputs(
 
 
 def row_lengths_of(feature: Feature) -> str:
-    """Name of the input that says how many values of a feature `(None,)` each record has."""
+    """The input with the number of values of a feature `(None,)` in each record."""
     return f"{feature.name}_row_lengths"
 
 
 def python_arguments(names: Iterable[str]) -> dict[str, str]:
-    """What Python calls the inputs of a signature whose names no argument can have.
+    """Python's argument names of inputs whose own names cannot be any.
 
     TensorFlow makes each input an argument of a Python function. Its name must be an identifier in
     ASCII and no keyword; `self` is TensorFlow's own. Names that differ in case alone are one to it.
@@ -190,6 +185,5 @@ def python_arguments(names: Iterable[str]) -> dict[str, str]:
 
 
 def _is_argument(name: str) -> bool:
-    """Whether TensorFlow takes a name as it is for a function's argument."""
     is_plain = re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) is not None
     return is_plain and not keyword.iskeyword(name) and name != "self"

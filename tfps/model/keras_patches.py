@@ -1,6 +1,6 @@
-"""Replaces what Keras and TensorFlow give no public way to change about a user's model.
+"""Replaces parts of a user's model that Keras and TensorFlow have no public way to change.
 
-Everything that is replaced for a model is replaced here. `docs/tensorflow_insides.md` names it, and
+Everything that is replaced for a model is replaced here. `docs/tensorflow_insides.md` lists it, and
 the tests in `tests/insides` fail when one of the names goes.
 """
 
@@ -18,13 +18,10 @@ import tensorflow as tf
 def embedding_class_replaced(
     build: Callable[[keras.layers.Embedding, Callable[[], None]], None],
 ) -> Iterator[None]:
-    """While a model is built: replaces what embedding layers do to make their tables.
+    """While a model is built: replaces how embedding layers make their tables.
 
-    A layer has no way to be told that its table is elsewhere, and a layer class of tfps's own would
-    have users change their models.
-
-    Args:
-        build: Given a layer that is not built, and what Keras does to build it.
+    A layer has no setting for a table elsewhere, and users would have to change their models for a
+    layer class of tfps. `build` gets an unbuilt layer, and Keras's own way to build it.
     """
     embedding = keras.layers.Embedding
     keras_build = embedding.build
@@ -41,24 +38,19 @@ def embedding_class_replaced(
 
 
 class TableElsewhere(NamedTuple):
-    """What an embedding layer does instead of asking a table of its own.
-
-    Attributes:
-        give: Takes rows that the layer is given, `[rows, dim]`: by `set_weights` (which `weights=`
-            calls), or from a file of weights, a dataset that is open until this returns.
-        refuse_whole: Raises, since the layer is asked for its whole table.
-    """
+    """What an embedding layer does without a table of its own."""
 
     look_up: Callable[[Any], Any]
+    # takes rows `[rows, dim]`: of `set_weights` (which `weights=` calls), or of a weights file, a
+    # dataset that is open until this returns
     give: Callable[[Any], None]
-    refuse_whole: Callable[[], NoReturn]
+    refuse_whole: Callable[[], NoReturn]  # raises, since the whole table is needed
 
 
 class _WithoutTable(keras.layers.Embedding):
-    """What stands between an embedding layer's own class and Keras's, for a table elsewhere.
+    """A base between an embedding layer's own class and Keras's, for a table elsewhere.
 
-    So a class derived from Keras's finds here what it calls of its base class, and goes on doing
-    what it does before and after.
+    So a class derived from Keras's finds its base's methods here, and does its own work as before.
     """
 
     _elsewhere: TableElsewhere
@@ -88,12 +80,10 @@ class _WithoutTable(keras.layers.Embedding):
 def replace_table(
     layer: keras.layers.Embedding, elsewhere: TableElsewhere, has_own_call: bool
 ) -> None:
-    """Lets one embedding layer answer without a table, for good.
+    """Makes one embedding layer answer without a table, for good.
 
-    Keras looks for a table wherever a layer is built; so it is told that the layer is.
-
-    Args:
-        has_own_call: Whether its class does more when it is called than to look ids up.
+    Keras looks for a table wherever a layer is built; so the layer is marked as built.
+    `has_own_call` is for a class whose call does more than look ids up.
     """
     kind = type(layer)
     vars(layer)["_elsewhere"] = elsewhere
@@ -107,9 +97,9 @@ def replace_table(
 
 
 def replace_call(layer: keras.layers.Layer, call: Callable[[Any], Any]) -> None:
-    """Lets one layer do something else with its inputs, for good.
+    """Replaces one layer's call, for good.
 
-    Keras has no hook before a layer's call; a wrapper would give its variables other paths.
+    Keras has no hook before it; a wrapper would change the paths of its variables.
     """
     layer.call = call
 
@@ -117,17 +107,17 @@ def replace_call(layer: keras.layers.Layer, call: Callable[[Any], Any]) -> None:
 def layers_of(model: keras.Model) -> list[keras.layers.Layer]:
     """A model and every layer within it, at any depth, each once.
 
-    `layers` has those at the first depth, of a `Model` alone; TensorFlow's trackables lack what a
-    model of the user's own holds in lists.
+    `layers` has those at the first depth, of a `Model` alone; TensorFlow's trackables lack those
+    that a user's model has in lists.
     """
     return list(model._flatten_layers())
 
 
 def compile_arguments(model: keras.Model) -> dict[str, Any]:
-    """What a model was compiled with, as it was given, by argument.
+    """The arguments of a model's `compile`, as given.
 
-    Keras's own `get_compile_config` gives it serialized, of which functions and classes that nobody
-    has registered cannot be made again.
+    Keras's own `get_compile_config` serializes them; unregistered functions and classes cannot be
+    made again from that.
     """
     return dict(model._compile_config.config)
 
@@ -135,8 +125,8 @@ def compile_arguments(model: keras.Model) -> dict[str, Any]:
 def schedule_class(optimizer: keras.optimizers.Optimizer) -> dict[str, type]:
     """The class of an optimizer's schedule by its name; empty where it has none.
 
-    Keras makes an optimizer again by its config if it knows this class, which no user of `fit` has
-    to register.
+    Keras makes an optimizer again by its config if it knows this class, and users of `fit` need not
+    register it.
     """
     # The public learning_rate is what the schedule gives.
     schedule = getattr(optimizer, "inner_optimizer", optimizer)._learning_rate
@@ -146,7 +136,7 @@ def schedule_class(optimizer: keras.optimizers.Optimizer) -> dict[str, type]:
 
 @contextlib.contextmanager
 def lookup_tables_noted() -> Iterator[list[tf.lookup.StaticHashTable]]:
-    """While a model is built: gives a list that fills with the lookup tables that are made.
+    """While a model is built: yields a list of the lookup tables that are made.
 
     Neither a model nor Keras's lookup layers say which tables they hold.
     """
@@ -165,16 +155,16 @@ def lookup_tables_noted() -> Iterator[list[tf.lookup.StaticHashTable]]:
 
 
 def replace_lookup(table: tf.lookup.StaticHashTable, find: Callable[..., Any]) -> None:
-    """Lets one lookup table answer from elsewhere, for good.
+    """Makes one lookup table answer from elsewhere, for good.
 
-    A table has no way to be told that closures run on other machines.
+    A table has no setting for closures on other machines.
     """
     table.lookup = find
 
 
 @contextlib.contextmanager
 def initializers_seeded(seed: int) -> Iterator[None]:
-    """While a model is built: lets the seeds of its initializers depend on one seed alone.
+    """While a model is built: makes the seeds of its initializers depend on one seed alone.
 
     Keras draws them with `random.randint`, and other threads draw from the same generator, for
     example while they wait for a bucket: the model would be another one.

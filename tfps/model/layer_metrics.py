@@ -13,12 +13,10 @@ States = Mapping[str, npt.NDArray[np.float64]]
 
 
 class LayerMetrics:
-    """The metrics of a model and its layers that evaluations measure, but for those of `compile`.
+    """The metrics of a model and its layers that evaluations measure, without those of `compile`.
 
-    In each batch they begin without having seen anything; what they have seen is added up.
-
-    Attributes:
-        unmeasured: Why another one is not measured, a sentence for each.
+    They begin each batch empty; their states are added up. `unmeasured` has a sentence for each
+    metric that is not measured.
     """
 
     def __init__(self, model: type[keras.Model]) -> None:
@@ -37,11 +35,8 @@ class LayerMetrics:
         return tuple(self._metrics)
 
     def choose(
-        self,
-        evaluated: Sequence[keras.metrics.Metric],
-        trained: Sequence[keras.metrics.Metric],
+        self, evaluated: Sequence[keras.metrics.Metric], trained: Sequence[keras.metrics.Metric]
     ) -> None:
-        """Chooses those that can be measured."""
         known = {id(metric) for metric in evaluated}
         for metric in trained:
             if id(metric) not in known:
@@ -57,7 +52,7 @@ class LayerMetrics:
                 self._metrics[metric.name] = metric
 
     def states(self, scope: keras.StatelessScope) -> dict[str, tf.Tensor]:
-        """What they have seen at the end of a scope, by name, laid end to end `[n]` float64."""
+        """Their states at the end of a scope, by name, laid end to end `[n]` float64."""
         return {
             name: tf.concat(
                 [
@@ -70,14 +65,13 @@ class LayerMetrics:
         }
 
     def zeros(self) -> dict[str, tf.Tensor]:
-        """The states of metrics that have seen nothing."""
         return {
             name: tf.zeros([sum(int(np.prod(v.shape)) for v in metric.variables)], tf.float64)
             for name, metric in self._metrics.items()
         }
 
     def result(self, states: Iterable[States]) -> dict[str, float]:
-        """The metrics by name of what was seen in several places together."""
+        """The metrics by name, from the states of several places."""
         found: dict[str, float] = {}
         every = list(states)
         for name, metric in self._metrics.items():

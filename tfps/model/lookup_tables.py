@@ -1,8 +1,8 @@
 """Takes over the lookup tables of a model, so that closures find them on every worker.
 
-A table of `tf.lookup` lies in the process that has made it, and a closure that captures one cannot
-reach it from a worker: it would wait for ever. So a closure brings the table's content along, and
-the first step that looks something up fills the table on its worker.
+A table of `tf.lookup` lies in the process that has made it; a closure on a worker would wait for it
+for ever. So a closure brings the table's content along, and the first step that looks something up
+fills the table on its worker.
 """
 
 import contextlib
@@ -26,32 +26,28 @@ from tfps.model import keras_patches
 _LOOKUPS = keras.layers.StringLookup, keras.layers.IntegerLookup
 _BY_SETTINGS = keras.layers.Hashing, keras.layers.HashedCrossing, keras.layers.Discretization
 _OF_ANY_LAYER = "name", "dtype", "trainable"
-# What a model may hold beside the variables that Keras knows, and a SavedModel of it needs.
+# Parts of a model, besides the variables that Keras knows, that a SavedModel needs.
 _RESOURCES = (tf.Variable, tf.saved_model.Asset, tf.saved_model.experimental.TrackableResource)
-_MOST_BYTES = 256 << 20  # a graph, of which a table's content is a part, must stay below 2 GiB
+_MOST_BYTES = 256 << 20  # a graph, with the table's content, must stay below 2 GiB
 _Content = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Numbering:
-    """What one layer numbers, and how.
+    """What one layer numbers, and how."""
 
-    Attributes:
-        words: In the order of their numbers, those for what is masked or unknown among them; none
-            of a layer that computes numbers.
-    """
-
+    # in the order of their numbers, masked and unknown ones included; none for computed numbers
     words: tuple[str, ...] = ()
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def summary(self) -> dict[str, Any]:
-        """What a checkpoint keeps, as JSON-ready data."""
+        """The JSON-ready data in a checkpoint."""
         words = {"words": len(self.words), "sha256": _digest(self.words)} if self.words else {}
         return {**words, "settings": dict(self.settings)}
 
     def difference(self, theirs: Mapping[str, Any]) -> str:
-        """What other things the numbers meant that a checkpoint keeps, in words; empty for none."""
+        """What else the numbers meant according to a checkpoint, in words; empty for nothing."""
         count = theirs.get("words", 0)
         if count and _digest(self.words[:count]) != theirs["sha256"]:
             had = f"{count:,} words that it had, [UNK] included"
@@ -87,7 +83,7 @@ def _digest(words: tuple[str, ...]) -> str:
 
 
 def holders_of(model: keras.Model, captured: Sequence[tf.Tensor]) -> tuple[str, ...]:
-    """Which layers hold the resources that a graph has captured, and as what."""
+    """The layers that hold the resources that a graph has captured, and as what."""
     wanted = {id(handle) for handle in captured}
     found = {}
     for layer in keras_patches.layers_of(model):
@@ -101,7 +97,7 @@ def holders_of(model: keras.Model, captured: Sequence[tf.Tensor]) -> tuple[str, 
 
 
 def users_of_others(model: keras.Model, function: Any, held: Sequence[Any]) -> list[str]:
-    """Paths of the layers that use what the model does not hold, as far as the graph names them."""
+    """Paths of the layers that use what the model does not hold, as far as the graph says."""
     known = {id(_handle(each)) for each in held}
     paths = {layer.name: layer.path for layer in keras_patches.layers_of(model)}
     found = set()
@@ -116,15 +112,14 @@ def users_of_others(model: keras.Model, function: Any, held: Sequence[Any]) -> l
 
 
 def _handle(each: Any) -> Any:
-    """The tensor that stands for a resource in graphs."""
+    """The tensor of a resource in graphs."""
     return getattr(each, "resource_handle", getattr(each, "handle", None))
 
 
 def resources_of(model: keras.Model) -> list[Any]:
-    """The lookup tables, files and TensorFlow variables that a model's layers hold, each once.
+    """The lookup tables, files and TensorFlow variables of a model's layers, each once.
 
-    Args:
-        model: The model; what its layers have in lists and dicts is found too.
+    Those in lists and dicts are found, too.
     """
     found: list[Any] = []
     seen: dict[int, Any] = {}  # the objects too, so that no other one gets the id of one
@@ -142,7 +137,7 @@ def resources_of(model: keras.Model) -> list[Any]:
 
 
 def _held_by(each: Any) -> Iterable[Any]:
-    """What an object has that may be a resource, or hold one."""
+    """The parts of an object that may be a resource, or hold one."""
     if isinstance(each, Mapping):
         return each.values()
     if isinstance(each, (list, tuple, set, frozenset)):
@@ -157,47 +152,38 @@ def _held_by(each: Any) -> Iterable[Any]:
     return ()
 
 
-class LookupTables:
-    """The `tf.lookup.StaticHashTable`s of one model, those of Keras's lookup layers among them."""
+@contextlib.contextmanager
+def lookup_tables_taken_over() -> Iterator[None]:
+    """While a model is built: its `tf.lookup.StaticHashTable`s are taken over at the end."""
+    with keras_patches.lookup_tables_noted() as made:
+        yield
+    for each in made:
+        _take_over(each)
 
-    def __init__(self) -> None:
-        self._names: list[str] = []
 
-    def __len__(self) -> int:
-        return len(self._names)
+def _take_over(table: tf.lookup.StaticHashTable) -> None:
+    # Read now: a process that becomes a chief loses the tables it made before.
+    content = _content(table)
+    if content is None:
+        return
+    serialized = [tf.io.serialize_tensor(each).numpy() for each in content]
+    if (size := sum(map(len, serialized))) > _MOST_BYTES:
+        raise UserError(
+            f"build_model(): a lookup table of {len(content[0]):,} entries has "
+            f"{byte_size.show(size)}, more than the {byte_size.show(_MOST_BYTES)} that can be "
+            "sent to workers with a closure; look its keys up when the data is prepared, or "
+            "use keras.layers.Hashing"
+        )
+    # Tables of one content are one on a worker.
+    name = f"tfps_{hashlib.sha256(b''.join(serialized)).hexdigest()[:32]}"
+    default, lookup = table.default_value.numpy(), table.lookup
 
-    @contextlib.contextmanager
-    def taken_over(self) -> Iterator[None]:
-        """While a model is built: tables that are made are taken over at the end."""
-        with keras_patches.lookup_tables_noted() as made:
-            yield
-        for each in made:
-            self._take_over(each)
+    def find(keys: Any, **options: Any) -> Any:
+        if tf.executing_eagerly():
+            return lookup(keys, **options)
+        return _each(keys, functools.partial(_found, name, content, default))
 
-    def _take_over(self, table: tf.lookup.StaticHashTable) -> None:
-        # Read now: a process that becomes a chief loses the tables it made before.
-        content = _content(table)
-        if content is None:
-            return
-        serialized = [tf.io.serialize_tensor(each).numpy() for each in content]
-        if (size := sum(map(len, serialized))) > _MOST_BYTES:
-            raise UserError(
-                f"build_model(): a lookup table of {len(content[0]):,} entries has "
-                f"{byte_size.show(size)}, more than the {byte_size.show(_MOST_BYTES)} that can be "
-                "sent to workers with a closure; look its keys up when the data is prepared, or "
-                "use keras.layers.Hashing"
-            )
-        # Tables of one content are one on a worker.
-        name = f"tfps_{hashlib.sha256(b''.join(serialized)).hexdigest()[:32]}"
-        default, lookup = table.default_value.numpy(), table.lookup
-
-        def find(keys: Any, **options: Any) -> Any:
-            if tf.executing_eagerly():
-                return lookup(keys, **options)
-            return _each(keys, functools.partial(_found, name, content, default))
-
-        keras_patches.replace_lookup(table, find)
-        self._names.append(name)
+    keras_patches.replace_lookup(table, find)
 
 
 def _content(table: tf.lookup.StaticHashTable) -> _Content | None:
@@ -229,7 +215,7 @@ def _found(name: str, content: _Content, default: Any, keys: tf.Tensor) -> tf.Te
 
 
 def _each(keys: Any, find: Any) -> Any:
-    """Looks keys up, be they dense, ragged or sparse."""
+    """Looks up keys, dense, ragged or sparse."""
     if isinstance(keys, tf.RaggedTensor):
         return keys.with_flat_values(find(keys.flat_values))
     if isinstance(keys, tf.SparseTensor):

@@ -1,4 +1,4 @@
-"""What a step minimizes, and the scale of it in float16."""
+"""The loss of a step, and its scale in float16."""
 
 import dataclasses
 import inspect
@@ -20,9 +20,9 @@ class LossFunction:
     """The loss of a batch, from the task or from the model.
 
     A model gives the whole loss, as in `keras.Model.fit`, if it overrides `compute_loss`, or if it
-    is compiled and the task has none: what it is compiled with, and its own losses (regularizers,
-    `add_loss`), which may be all that there is. Otherwise it is the task's `compute_loss` plus the
-    model's own losses.
+    is compiled and the task has none: that of `compile`, and its own losses (regularizers,
+    `add_loss`), which may be all of it. Otherwise it is the task's `compute_loss` plus the model's
+    own losses.
     """
 
     def __init__(self, task: Task, model: keras.Model):
@@ -60,14 +60,9 @@ class LossFunction:
         outputs: Any,
         training: bool,
     ) -> tf.Tensor:
-        """The loss of one batch, to be called in the scope that the model was called in.
+        """The loss of one batch, scalar float32; called in the scope of the model's call.
 
-        Args:
-            features: By name, `[batch, *shape]`.
-            labels: By name, `[batch, *shape]`.
-
-        Returns:
-            Scalar float32.
+        Features and labels are `[batch, *shape]` by name.
         """
         try:
             loss = self._compute(features, labels, inputs, outputs, training)
@@ -112,10 +107,10 @@ class LossFunction:
         return tf.cast(loss, tf.float32)
 
     def _weight(self, labels: Mapping[str, tf.Tensor], training: bool) -> Any:
-        """What the records' parts are multiplied by; None for nothing.
+        """The factors of the records' parts; None for none.
 
-        Evaluations are not weighted, except by a model that computes its loss itself: that may
-        need the weights, and is given them by Keras's `evaluate`, which leaves out class weights.
+        Evaluations are not weighted, except by a model that computes its loss itself: it may need
+        the weights, and Keras's `evaluate` passes them, without class weights.
         """
         if not (training or self._is_own):
             return None
@@ -137,7 +132,7 @@ class LossFunction:
 
 
 def _ordered(labels: Any, outputs: Any) -> Any:
-    """Labels by name in the order of outputs that have none: Keras wants the outputs' structure."""
+    """Labels by name in the order of unnamed outputs: Keras wants the outputs' structure."""
     if not isinstance(labels, Mapping) or isinstance(outputs, Mapping):
         return labels
     several = list(labels.values())
@@ -161,14 +156,10 @@ def _shapes(values: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class LossScaling:
-    """Settings of `keras.optimizers.LossScaleOptimizer`.
-
-    Attributes:
-        growth_steps: Steps with finite gradients after which the scale is doubled.
-    """
+    """Settings of `keras.optimizers.LossScaleOptimizer`."""
 
     initial_scale: float
-    growth_steps: int
+    growth_steps: int  # steps with finite gradients after which the scale is doubled
 
 
 def loss_scaling(task: Task, model: keras.Model, tables: Sequence[Table]) -> LossScaling | None:

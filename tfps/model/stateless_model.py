@@ -21,7 +21,7 @@ from tfps.model.embedding_layers import (
 )
 from tfps.model.inputs import batch_spec, model_inputs, predict_by_name
 from tfps.model.layer_metrics import LayerMetrics
-from tfps.model.lookup_tables import LookupTables, holders_of, numberings_of
+from tfps.model.lookup_tables import holders_of, lookup_tables_taken_over, numberings_of
 from tfps.model.loss import LossFunction, LossScaling, loss_scaling
 from tfps.model.variables import ModelVariables, kept_by_step, refuse_equal_paths
 
@@ -32,64 +32,48 @@ Labels = Mapping[str, tf.Tensor]
 
 
 class Lookup(NamedTuple):
-    """One call of an `Embedding` layer within a forward pass.
-
-    Attributes:
-        ids: The ids it was called with, any shape, int32 or int64.
-    """
+    """One call of an `Embedding` layer within a forward pass."""
 
     table: int
-    ids: tf.Tensor
+    ids: tf.Tensor  # of any shape, int32 or int64
 
 
 @dataclasses.dataclass(frozen=True)
 class Forward:
-    """What a forward pass yields.
-
-    Attributes:
-        state: New values of the model's state, in the order of `StatelessModel.state`.
-        loss: What a step minimizes, the model's own losses included; scalar float32.
-        measured: What the model's own metrics have seen, by name, as of `LayerMetrics.states`.
-    """
+    """The results of a forward pass."""
 
     outputs: Any
-    state: list[tf.Tensor]
-    loss: tf.Tensor
-    measured: dict[str, tf.Tensor]
+    state: list[tf.Tensor]  # new values, in the order of `StatelessModel.state`
+    loss: tf.Tensor  # of the step, the model's own losses included; scalar float32
+    measured: dict[str, tf.Tensor]  # by metric, as of `LayerMetrics.states`
 
 
 class StatelessModel:
-    """A model without parameters of its own: they are given to every call.
+    """A model without parameters of its own: every call gets them.
 
-    `keras.layers.Embedding` layers and those derived from them hold no table, but for those whose
-    whole tables are used, which shows when the model is tried. A forward pass is traced twice:
-    `lookups` runs the model to learn which ids its embedding layers ask for, in which order (what
-    the layers answer does not matter then and is pruned from the graph); `forward` runs it again
-    with the rows that were pulled.
+    `keras.layers.Embedding` layers and those derived from them hold no table, except where the
+    whole table is used, which shows when the model is tried. A forward pass is traced twice:
+    `lookups` runs the model to learn which ids its embedding layers look up, in which order (their
+    output does not matter then and is pruned from the graph); `forward` runs it again with the rows
+    that were pulled.
 
-    Both are traced once when the model is made, so that whatever cannot work is refused then.
+    Both are traced once when the model is made, so that a model that cannot work is refused then.
 
     Attributes:
-        state_kept: For every state variable, what a training step keeps of it before it adds
-            something of its own; None where a step does something else.
-        state_changes: For every state variable, whether a training step changes it.
+        state_kept: The factor of each state variable in a training step that adds something to it;
+            None where a step does something else.
+        state_changes: Whether a training step changes each state variable.
         initial_dense: Initial values of `dense`, laid end to end, float32.
         initial_state: Initial values of `state`, laid end to end, float32.
-        loss_scaling: How the loss is scaled, None for not at all.
         prediction_shapes: Shape of one record's predictions by their names; None where it varies.
-        gathered: Paths of the dense variables of which a training step looks up rows by ids, and
-            uses nothing else.
+        gathered: Paths of dense variables that a training step uses for lookups of rows alone.
         has_loops: Whether its graph has loops, as that of a recurrent layer.
-        unreachable: What the model uses that lies in this process, such as a `tf.Variable` or a
-            `MutableHashTable`: closures on workers cannot reach it.
+        unreachable: Resources of this process that the model uses, such as a `tf.Variable` or a
+            `MutableHashTable`: closures on workers cannot reach them.
     """
 
     def __init__(self, task: Task, seed: int, dense_table_bytes: int = 0):
-        """Builds a task's model and tries it.
-
-        Args:
-            dense_table_bytes: Tables of at most so many bytes stay dense.
-        """
+        """Builds a task's model and tries it; tables of at most `dense_table_bytes` stay dense."""
         self.seed = seed
         self._task = task
         self._features = task.features()
@@ -98,7 +82,7 @@ class StatelessModel:
             pass  # one layer more holds its table
 
     def _is_taken_apart(self) -> bool:
-        """Takes the model apart, unless a layer turns out to need the whole table it has not."""
+        """Takes the model apart, unless a layer needs the whole table that it does not have."""
         try:
             self._take_apart()
         except Exception as error:
@@ -120,10 +104,9 @@ class StatelessModel:
             ) from error
 
     def _take_apart(self) -> None:
-        """Builds the model, sorts what it holds, and tries it."""
+        """Builds the model, sorts its variables, and tries it."""
         self.tables = self._layers.tables
-        self._lookup_tables = LookupTables()
-        with self._layers.taken_over(), self._lookup_tables.taken_over():
+        with self._layers.taken_over(), lookup_tables_taken_over():
             self._model = build_model(self._task, self.seed)
         self._own_metrics = list(self._model.metrics)  # before the loss has any
         self.layer_metrics = LayerMetrics(type(self._model))
@@ -158,34 +141,22 @@ class StatelessModel:
         self.prediction_shapes, self.unreachable = self._try_out()
 
     def build_without(self, tables: Collection[str]) -> tuple[keras.Model, EmbeddingLayers]:
-        """The task's model with all its variables but some tables.
-
-        Returns:
-            The model, and the layers that hold no tables: `answered_by` says, while the model is
-            called, what they answer.
-        """
+        """The task's model with all its variables but some tables, and the layers without them."""
         layers = EmbeddingLayers.only(tables)
         with layers.taken_over():
             return build_model(self._task, self.seed), layers
 
     @property
-    def has_resources(self) -> bool:
-        """Whether the model uses more than its variables: lookup tables, or what is unreachable."""
-        return bool(self._lookup_tables or self.unreachable)
-
-    @property
     def has_half_precision(self) -> bool:
-        """Whether a layer computes in float16 or bfloat16."""
         layers = keras_patches.layers_of(self._model)
         return any(layer.compute_dtype in ("float16", "bfloat16") for layer in layers)
 
     @property
     def prediction_names(self) -> tuple[str, ...]:
-        """Names of the task's predictions."""
         return tuple(self.prediction_shapes)
 
     def lookups(self, features: Features, training: bool) -> list[Lookup]:
-        """The ids that every call of an embedding layer asks for, in the order of the calls."""
+        """The ids of every call of an embedding layer, in the order of the calls."""
         ids = self._asked_ids[training](features)
         return [Lookup(*call) for call in zip(self._asked_tables[training], ids, strict=True)]
 
@@ -201,9 +172,8 @@ class StatelessModel:
     ) -> Forward:
         """Runs the model and computes its loss.
 
-        Args:
-            rows: For every lookup of `lookups`, in its order, the rows `[*ids.shape, dim]`.
-            seed: `[2]` int64, from which every random layer draws.
+        `rows` are those of each lookup of `lookups`, `[*ids.shape, dim]`; every random layer draws
+        from `seed`, `[2]` int64.
         """
         remaining = iter(rows)
 
@@ -224,10 +194,7 @@ class StatelessModel:
             return zeros(layer, table, ids)
 
         inputs = model_inputs(self._model, self._features, features)
-        with (
-            self._layers.answered_by(record),
-            keras.StatelessScope(state_mapping=self._zeros()),
-        ):
+        with self._layers.answered_by(record), keras.StatelessScope(state_mapping=self._zeros()):
             self._model(inputs, training=training)
         self._asked_tables[training] = [call.table for call in calls]
         return [call.ids for call in calls]
@@ -253,7 +220,6 @@ class StatelessModel:
     def _updated_metrics(
         self, scope: keras.StatelessScope, values: Sequence[tuple[keras.Variable, tf.Tensor]]
     ) -> list[keras.metrics.Metric]:
-        """The metrics that a forward pass has updated."""
         before = {id(variable): value for variable, value in values}
         return [
             metric

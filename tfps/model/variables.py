@@ -1,4 +1,4 @@
-"""The variables of a model, by what becomes of them."""
+"""The variables of a model, by their kind."""
 
 import math
 from collections.abc import Sequence
@@ -16,21 +16,18 @@ _Factors = dict[int, float | None]
 _SAME = {"Cast", "Identity", "StopGradient", "PreventGradient", "EnsureShape", "CheckNumerics"}
 _SUMS = {"Add", "AddN", "AddV2"}
 _DEVICES = 1 << 16  # more than a step is split over
-_LAYER_SHIFT = 48  # behind 2^32 steps of so many devices
+_LAYER_SHIFT = 48  # above 2^32 steps of _DEVICES
 
 
 def kept_by_step(
     before: Sequence[tf.Tensor], after: Sequence[tf.Tensor]
 ) -> tuple[float | None, ...]:
-    """What a step keeps of each state variable before it adds something of its own.
+    """The factor of each state variable's old value in its new one after a step.
 
-    Moving averages (BatchNorm's: what it keeps is the momentum) and counters (1) become
-    `kept * old + something`, element by element, whatever the batch. The operations between the old
-    value and the new one say so: sums, differences, and products with constants.
-
-    Returns:
-        One per variable; None where a step is something else, as for the vector of
-        `keras.layers.SpectralNormalization`.
+    Moving averages (BatchNorm's: its momentum) and counters (1) become `kept * old + something`,
+    element by element, whatever the batch. The operations between the old value and the new one say
+    so: sums, differences, and products with constants. It is None where a step is something else,
+    as for the vector of `keras.layers.SpectralNormalization`.
     """
     if not before:
         return ()
@@ -50,11 +47,9 @@ def kept_by_step(
 def _factor(
     operation: tf.Operation, follows: list[bool], factors: list[float | None]
 ) -> float | None:
-    """With which factor an operation's output follows a variable, None for in another way.
+    """The factor of an operation's output in a variable, None for another dependence.
 
-    Args:
-        follows: For every input, whether it depends on the variable.
-        factors: Those of its inputs, 0 for one that does not depend on it.
+    Those of its inputs are `factors`, 0 for one that does not depend on the variable.
     """
     known = [factor for factor in factors if factor is not None]
     if len(known) < len(factors):
@@ -77,7 +72,7 @@ def _factor(
 
 
 def _constant(tensor: tf.Tensor) -> float | None:
-    """The one number that all elements of a constant tensor are, None if there is none."""
+    """The one number of all elements of a constant tensor, None if there is none."""
     value = tf.get_static_value(tensor)
     if value is None or np.size(value) == 0 or np.any(value != np.ravel(value)[0]):
         return None
@@ -86,26 +81,24 @@ def _constant(tensor: tf.Tensor) -> float | None:
 
 
 def draw_of(seed: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
-    """What a step draws from, `[2]` int64.
+    """The seed of a step, `[2]` int64, from that of the shard and epoch, scalar int64.
 
-    Args:
-        seed: That of the shard and the epoch, scalar int64.
-        step: Number of the batch in the shard, below 2^32, scalar int64.
+    `step` is the number of the batch in the shard, below 2^32, scalar int64.
     """
     return tf.stack([seed, step * _DEVICES])
 
 
 def on_device(draw: tf.Tensor, index: int) -> tf.Tensor:
-    """What a part of a step draws from, `[2]` int64."""
+    """The seed of a part of a step, `[2]` int64."""
     return draw + tf.constant([0, index], tf.int64)
 
 
 def of_layer(draw: tf.Tensor, index: int) -> tf.Tensor:
-    """What a layer's generator begins with, `[2]` int64.
+    """The initial state of a layer's generator, `[2]` int64.
 
-    Keras counts up the second number with each draw, and takes both modulo 2^31 - 2: of numbers
-    that lie apart only in higher bits, some are the same for it. So all bits are mixed; within one
-    seed no two layers of any step begin with the same 64 of them, of which 62 are used.
+    Keras counts up the second number with each draw, and takes both modulo 2^31 - 2: numbers that
+    differ in higher bits only may be the same for it. So all bits are mixed; within one seed no two
+    layers of any step begin with the same 64 of them, and 62 are used.
     """
     seed, position = tf.unstack(tf.bitcast(draw, tf.uint64))
     bits = id_check.mix(position + tf.constant(index << _LAYER_SHIFT, tf.uint64))
@@ -118,9 +111,7 @@ def of_layer(draw: tf.Tensor, index: int) -> tf.Tensor:
 class ModelVariables:
     """Which variables of a model have their values on the ps, and how the others get theirs.
 
-    Attributes:
-        initial_dense: Initial values of `dense`, laid end to end, float32.
-        initial_state: Initial values of `state`, laid end to end, float32.
+    `initial_dense` and `initial_state` are laid end to end, float32.
     """
 
     def __init__(self, model: keras.Model):
@@ -151,11 +142,7 @@ class ModelVariables:
     def values(
         self, dense: Sequence[tf.Tensor], state: Sequence[tf.Tensor], seed: tf.Tensor
     ) -> list[tuple[keras.Variable, tf.Tensor]]:
-        """What every variable of the model is to be, for a `keras.StatelessScope`.
-
-        Args:
-            seed: `[2]` int64, from which every random layer draws.
-        """
+        """All variables' values for a `keras.StatelessScope`; random layers draw from `seed`."""
         values = list(zip(self.dense, dense, strict=True))
         states, seeds = iter(state), 0
         for variable in self._fixed:
@@ -189,7 +176,7 @@ class ModelVariables:
 
 
 def refuse_equal_paths(paths: Sequence[str]) -> None:
-    """Refuses parameters that a checkpoint could not tell apart."""
+    """Refuses parameters that would be the same in a checkpoint."""
     twice = {path for path in paths if paths.count(path) > 1}
     if twice:
         raise UserError(

@@ -19,7 +19,7 @@ from tfps.monitoring.events import (
     RunEvent,
     Sampled,
 )
-from tfps.storage import atomic_file, files
+from tfps.storage import files
 from tfps.storage.failures import StorageError
 
 _DIRECTORY = "trackers"
@@ -89,7 +89,7 @@ class TrackedRun:
             ) from None
         if run != known:
             files.make_directories(posixpath.dirname(path))
-            atomic_file.write(path, json.dumps({"run": run}) + "\n")
+            files.replace(path, json.dumps({"run": run}) + "\n")
         _log.info("%s keeps this run as %s", tracker.name, run)
 
     @functools.singledispatchmethod

@@ -1,7 +1,7 @@
-"""What fails in storage: whether it may pass, how people read of it, and for how long to try again.
+"""Failures of storage: whether they may pass, what people read, how long to retry.
 
-Local paths, network mounts among them, are served by the operating system. What fails there with an
-error that may pass is tried again for `PATIENCE_SECONDS`, as clients of gs:// do by themselves.
+The operating system serves local paths, network mounts included. Errors there that may pass are
+retried for `PATIENCE_SECONDS`, as clients of gs:// do by themselves.
 """
 
 import errno
@@ -16,7 +16,7 @@ import tensorflow as tf
 from tfps.errors import RunError
 
 PATIENCE_SECONDS = 120.0  # for which what fails with an error that may pass is tried again
-GO_ON = "when the storage answers again, the same command goes on"
+GO_ON = "when the storage answers again, rerun the same command to resume"
 _FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS = 0.1, 8.0
 # Errors of storage that does not answer now, and may again.
 PASSING = frozenset(
@@ -53,11 +53,7 @@ HOLD_SECONDS = 300.0
 
 
 class StorageError(RunError):
-    """Storage that gave no answer, or refused.
-
-    Attributes:
-        may_pass: Whether it may answer when it is asked again.
-    """
+    """Storage that gave no answer, or refused; `may_pass` if it may answer later."""
 
     def __init__(self, message: str, may_pass: bool):
         super().__init__(message)
@@ -65,11 +61,7 @@ class StorageError(RunError):
 
 
 def explain(error: OSError | tf.errors.OpError, doing: str, path: str) -> StorageError:
-    """An error of storage in a person's words.
-
-    Args:
-        doing: What could not be done, as a participle: "read".
-    """
+    """An error of storage in a person's words; `doing` is a participle such as "read"."""
     if isinstance(error, OSError):
         text, may_pass = error.strerror or str(error), error.errno in PASSING
     else:
@@ -77,20 +69,16 @@ def explain(error: OSError | tf.errors.OpError, doing: str, path: str) -> Storag
         may_pass = isinstance(error, _PASSING_KINDS)
     hint = GO_ON
     if isinstance(error, OSError) and error.errno in _FULL:
-        hint = "make room; the same command then goes on"
+        hint = "make room, then rerun the same command to resume"
     elif isinstance(error, OSError) and error.errno in _CLOSED:
-        hint = "make it writable for this process; the same command then goes on"
+        hint = "make it writable for this process, then rerun the same command to resume"
     return StorageError(f"{path} cannot be {doing} ({text}); {hint}", may_pass)
 
 
 def attempt(
     doing: str, path: str, work: Callable[[], _Answer], patience: float | None = None
 ) -> _Answer:
-    """Does some work on a file, again and again while it fails with an error that may pass.
-
-    Args:
-        patience: Seconds for which to try again; None for `PATIENCE_SECONDS`.
-    """
+    """Works on a file, and retries errors that may pass for `patience` seconds."""
     deadline = time.monotonic() + (PATIENCE_SECONDS if patience is None else patience)
     delay = _FIRST_DELAY_SECONDS
     while True:
@@ -110,22 +98,17 @@ def attempt(
 
 
 def attempt_change(doing: str, path: str, work: Callable[[], None]) -> None:
-    """As `attempt`, for what needs no file to be there, but a directory."""
+    """As `attempt`, for work that needs no file, but a directory."""
     try:
         attempt(doing, path, work)
     except FileNotFoundError as error:
         raise explain(error, doing, path) from None
 
 
-class Patience:
-    """Who asks again and again, and goes on meanwhile, lets the last answer hold so long."""
+class StaleReadTolerance:
+    """Repeats its last answer while storage gives none, for up to `seconds`."""
 
     def __init__(self, seconds: float = HOLD_SECONDS):
-        """Counts from the last answer.
-
-        Args:
-            seconds: Without any answer after which it is an error.
-        """
         self._seconds = seconds
         self._answered = time.monotonic()
         self._is_waiting = False
@@ -141,7 +124,7 @@ class Patience:
             if silent > self._seconds:
                 raise StorageError(f"for {silent:.0f} s {error}", may_pass=True) from None
             if not self._is_waiting:
-                _log.warning("%s; going on meanwhile, for up to %.0f s", error, self._seconds)
+                _log.warning("%s; continuing for up to %.0f s without it", error, self._seconds)
             self._is_waiting = True
             return last
         self._answered, self._is_waiting = time.monotonic(), False

@@ -1,10 +1,9 @@
-"""Files, asked in such a way that an answer that did not come is never taken for a "no".
+"""Files on local disks and gs://, where a missing answer never counts as "absent".
 
-TensorFlow's `exists`, `isdir` and `listdir` call absent whatever the operating system has an error
-for: a file server that is away for a second has nothing. Here only the storage's own "there is no
-such file" means absent; any other error is one.
-
-Local paths are served by the operating system, every other path by TensorFlow's client.
+TensorFlow's `exists`, `isdir` and `listdir` report absent for any error of the operating system: a
+file server that is away for a second has nothing. Here only the storage's own "there is no such
+file" means absent; any other error is one. The operating system serves local paths, TensorFlow's
+client all others.
 """
 
 import contextlib
@@ -18,17 +17,55 @@ import socket
 import stat
 from collections.abc import Callable, Iterable
 
+import google_crc32c
 import tensorflow as tf
 
-from tfps.storage import local_files
+from tfps.storage import failures, local_files
 from tfps.storage.failures import GO_ON, StorageError, attempt, attempt_change
 from tfps.storage.paths import is_local
 
+_CHUNK_BYTES = 1 << 22
 _OBJECT_BYTES = 1 << 20  # from which on another object is begun: each flush uploads all of one
 
 
+def replace(path: str, content: str | bytes, suffix: str = "tmp") -> None:
+    """Writes a file in one piece, in place of an old one; a power cut leaves either.
+
+    Each of several tasks that may write it at the same time needs its own suffix.
+    """
+    whole = content.encode() if isinstance(content, str) else content
+    temporary = f"{path}.{suffix}"
+
+    def put() -> None:
+        if is_local(path):
+            local_files.write(temporary, whole)
+            os.replace(temporary, path)
+            local_files.sync(posixpath.dirname(path))
+        else:
+            with tf.io.gfile.GFile(temporary, "wb") as file:
+                file.write(whole)
+            tf.io.gfile.rename(temporary, path, overwrite=True)
+
+    failures.attempt_change("written", path, put)
+
+
+def checksum_of(content: bytes) -> str:
+    return _hexadecimal(google_crc32c.Checksum(content))
+
+
+def checksum_of_file(path: str) -> str:
+    crc = google_crc32c.Checksum()
+    with tf.io.gfile.GFile(path, "rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            crc.update(chunk)
+    return _hexadecimal(crc)
+
+
+def _hexadecimal(crc: google_crc32c.Checksum) -> str:
+    return str(crc.hexdigest().decode("ascii"))
+
+
 def exists(path: str) -> bool:
-    """Whether there is a file or a directory."""
     return _is_directory(path) is not None
 
 
@@ -38,14 +75,13 @@ def is_directory(path: str) -> bool:
 
 
 def size(path: str) -> int:
-    """Bytes of a file."""
     if is_local(path):
         return attempt("read", path, lambda: os.stat(path).st_size)
     return int(attempt("read", path, lambda: tf.io.gfile.stat(path).length))
 
 
 def names(directory: str, patience: float | None = None) -> list[str]:
-    """Names of what lies right in a directory, in their order."""
+    """Names of what is directly in a directory, sorted."""
     if is_local(directory):
         return sorted(attempt("listed", directory, lambda: os.listdir(directory), patience))
     if not is_directory(directory):
@@ -60,17 +96,12 @@ def names(directory: str, patience: float | None = None) -> list[str]:
 
 
 def read(path: str, patience: float | None = None) -> bytes:
-    """All of a file.
-
-    Args:
-        patience: Seconds for which to try again; None for `failures.PATIENCE_SECONDS`, 0 for who
-            asks again by itself.
-    """
+    """All of a file; `patience` is that of `attempt`, 0 for callers that ask again themselves."""
     return attempt("read", path, lambda: _content(path), patience)
 
 
 def write(path: str, content: bytes) -> None:
-    """Writes a file, on the disk before this returns where there is one; its name is not yet."""
+    """Writes a file, to the disk where there is one; its name may not be there yet."""
 
     def put() -> None:
         if is_local(path):
@@ -83,7 +114,7 @@ def write(path: str, content: bytes) -> None:
 
 
 def make_directories(path: str) -> None:
-    """Makes a directory and those above it, if they are missing; their names are on the disk."""
+    """Makes a directory and missing parents; their names are on the disk."""
     make = local_files.make_directories if is_local(path) else tf.io.gfile.makedirs
     attempt_change("made", path, lambda: make(path))
 
@@ -96,14 +127,14 @@ def remove(path: str) -> None:
 
 
 def remove_tree(path: str) -> None:
-    """Deletes a directory with all that is in it, if it is there."""
+    """Deletes a directory with its content, if it is there."""
     work = shutil.rmtree if is_local(path) else tf.io.gfile.rmtree
     with contextlib.suppress(FileNotFoundError):
         attempt("deleted", path, lambda: work(path))
 
 
 def rename(path: str, target: str) -> None:
-    """Renames a file in place of one that is there, or a directory."""
+    """Renames a file in place of an old one, or a directory."""
     tries = itertools.count()
 
     def move() -> None:
@@ -122,17 +153,17 @@ def rename(path: str, target: str) -> None:
 
 
 def sync(paths: Iterable[str]) -> None:
-    """Brings files to the disk, and directories with the names in them, whoever wrote them.
+    """Brings files to the disk, and directories with their names, whoever wrote them.
 
-    What another process of this machine wrote waits in the same memory; what another machine wrote
-    and closed is with the file server by then. Object stores need nothing.
+    Content that another process of this machine wrote is in the same memory; what another machine
+    wrote and closed is with the file server by then. Object stores need nothing.
     """
     for path in filter(is_local, paths):
         attempt("brought to the disk", path, functools.partial(local_files.sync, path))
 
 
 def sync_tree(path: str) -> None:
-    """Brings a directory with all that is in it to the disk, and its own name."""
+    """Brings a directory with its content to the disk, and its own name."""
     if not is_local(path):
         return
     found = attempt("listed", path, lambda: local_files.tree(path))
@@ -140,7 +171,7 @@ def sync_tree(path: str) -> None:
 
 
 def _is_directory(path: str) -> bool | None:
-    """Whether what is there is a directory; None when there is nothing."""
+    """Whether there is a directory; None when there is nothing."""
     try:
         if is_local(path):
             return stat.S_ISDIR(attempt("looked at", path, lambda: os.stat(path).st_mode))
@@ -158,27 +189,19 @@ def _content(path: str) -> bytes:
 
 
 def writer_of(began: float) -> str:
-    """What tells the files of this process from others'; names that begin so sort by who began.
-
-    Args:
-        began: When it began to write, seconds since 1970.
-    """
+    """A prefix of this process's file names; sorted, they are in the order of `began`."""
     return f"{began:017.6f}.{socket.gethostname()}.{os.getpid()}"
 
 
 class GrowingFile:
-    """What is appended lies in one file of a directory, or on gs:// in some, one after the other.
+    """A file of a directory that grows; on gs:// a sequence of objects.
 
-    An object cannot be appended to: it is written again with what is new, until it is large. What
-    could not be written waits for the next flush.
+    An object cannot be appended to: it is written again with the new content, until it is large.
+    Content that could not be written waits for the next flush. `name` gives the name of each
+    numbered file, from 0; no other writer's are the same.
     """
 
     def __init__(self, directory: str, name: Callable[[int], str], head: bytes = b""):
-        """Writes nothing yet.
-
-        Args:
-            name: Given a number, from 0, the name of that file; no other writer's are the same.
-        """
         self._directory = directory
         self._name = name
         self._head = head
@@ -188,11 +211,10 @@ class GrowingFile:
         self._new: list[bytes] = []
 
     def append(self, content: bytes) -> None:
-        """Adds something, which the next flush writes."""
         self._new.append(content)
 
     def flush(self) -> None:
-        """Writes what was added since the last flush, for whoever reads the file meanwhile."""
+        """Writes what was added since the last flush."""
         if not self._new:
             return
         if not self._is_begun:

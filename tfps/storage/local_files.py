@@ -1,13 +1,13 @@
-"""Files of this machine's file systems, brought to the disk, so that they outlive a power cut.
+"""Files of this machine's file systems, brought to the disk, to outlive a power cut.
 
-It loads no TensorFlow, so that a role may still set the environment in which that loads.
+It loads no TensorFlow, so that a role may still set its environment.
 """
 
 import os
 
 
 def write(path: str, content: bytes) -> None:
-    """Writes a file, which is on the disk when this returns; its name is not yet."""
+    """Writes a file to the disk; its name may not be there yet."""
     with open(path, "wb") as file:
         file.write(content)
         file.flush()
@@ -15,7 +15,7 @@ def write(path: str, content: bytes) -> None:
 
 
 def make_directories(path: str) -> None:
-    """Makes a directory and those above it, if they are missing; their names are on the disk."""
+    """Makes a directory and missing parents; their names are on the disk."""
     missing, above = [], os.path.abspath(path)
     while not _is_there(above):
         missing.append(above)
@@ -26,7 +26,7 @@ def make_directories(path: str) -> None:
 
 
 def sync(path: str) -> None:
-    """Brings a file to the disk, or a directory with the names in it, whoever wrote them."""
+    """Brings a file to the disk, or a directory with its names."""
     file = os.open(path or ".", os.O_RDONLY)
     try:
         os.fsync(file)
@@ -35,7 +35,7 @@ def sync(path: str) -> None:
 
 
 def tree(path: str) -> list[str]:
-    """Paths of all files in a directory and those below it, and of these directories."""
+    """Paths of all files and directories in a directory, and its own."""
 
     def fail(error: OSError) -> None:
         raise error

@@ -1,4 +1,4 @@
-"""Objects of Google Cloud Storage: what TensorFlow's files do not tell, or only one by one.
+"""Objects of Google Cloud Storage, beyond what TensorFlow's files offer.
 
 Requests are retried for `_RETRY_SECONDS`; no single one waits longer than `TIMEOUT`.
 """
@@ -46,14 +46,14 @@ REGION_VARIABLE = "CLOUD_ML_REGION"
 
 
 def add(error: Exception) -> None:
-    """Counts one, made again because of an error; what `google.api_core.retry` calls."""
+    """Counts a retry; `google.api_core.retry` calls it."""
     global _count
     with _lock:
         _count += 1
 
 
 def count() -> int:
-    """How many there were so far."""
+    """The number of retries so far."""
     return _count
 
 
@@ -62,33 +62,28 @@ _RETRY_SECONDS = 180.0  # as long as TensorFlow's client with `settings`
 
 @dataclasses.dataclass(frozen=True)
 class StoredObject:
-    """What a listing says of an object.
-
-    Attributes:
-        crc32c: Checksum of its content, 8 hexadecimal digits.
-    """
+    """An object in a listing."""
 
     bytes: int
     generation: int
-    crc32c: str
+    crc32c: str  # of its content, 8 hexadecimal digits
 
 
 @functools.cache
 def credentials() -> google.auth.credentials.Credentials:
-    """The credentials of this process: Google's application default credentials."""
+    """Google's application default credentials of this process."""
     found, _ = google.auth.default(["https://www.googleapis.com/auth/devstorage.read_write"])
     return found
 
 
 @functools.cache
 def client() -> storage.Client:
-    """The client of this process."""
     # Nothing that is done here needs a project.
     return storage.Client(project=None, credentials=credentials())
 
 
 def retrying(seconds: float = _RETRY_SECONDS) -> retry.Retry:
-    """How to retry a request; `retries` counts it."""
+    """How to retry a request; `count` counts the retries."""
     return retry.Retry(
         predicate=lambda error: retry.if_transient_error(error) or isinstance(error, _TRANSIENT),
         initial=0.25,
@@ -99,11 +94,7 @@ def retrying(seconds: float = _RETRY_SECONDS) -> retry.Retry:
 
 
 def list_objects(directory: str, deeply: bool = False) -> dict[str, StoredObject]:
-    """Lists a directory, a thousand objects per request.
-
-    Returns:
-        The objects right in it, by name; or all below, by path from there.
-    """
+    """The objects directly in a directory by name, or all below by path; 1,000 a request."""
     prefix = _prefix(directory)
     fields = "items(name,size,generation,crc32c),nextPageToken"
     try:
@@ -118,7 +109,7 @@ def list_objects(directory: str, deeply: bool = False) -> dict[str, StoredObject
 
 
 def list_directories(directory: str) -> list[str]:
-    """Names of the directories right in a directory: those that have an object below them."""
+    """Names of the directories directly in a directory: those with an object below."""
     prefix = _prefix(directory)
     try:
         blobs = _blobs(directory, "/", "prefixes,nextPageToken")
@@ -159,7 +150,7 @@ def _blobs(directory: str, delimiter: str | None, fields: str) -> Any:
 
 
 def hexadecimal(crc32c: str) -> str:
-    """A checksum as Google's client gives it, in 8 hexadecimal digits."""
+    """A checksum of Google's client in 8 hexadecimal digits."""
     return base64.b64decode(crc32c).hex()
 
 
@@ -191,7 +182,7 @@ def explain(error: Exception, where: str) -> UserError:
 
 
 def _cause(error: Any) -> str:
-    """The first line of what lies behind the retries, without the address and its query."""
+    """The first line of the error behind the retries, without the address and its query."""
     error = getattr(error, "cause", None) or error
     if isinstance(error, exceptions.GoogleAPICallError):
         return f"{error.code} {error.response.reason if error.response is not None else ''}".strip()
@@ -207,12 +198,9 @@ _KINDS = (
 
 
 def check_bucket(name: str, where: str, writes: bool, region: str) -> None:
-    """Refuses a bucket that cannot be used, in seconds.
+    """Refuses a bucket that cannot be used, in seconds; warns of one in another region.
 
-    Args:
-        writes: Whether objects are to be made and deleted there, or only read.
-        region: Where this process runs, such as "us-central1"; empty when not known. A bucket in
-            another is only warned of.
+    `region` is this process's, such as "us-central1"; empty when it is not known.
     """
     if not name:
         raise UserError(f"{where} names no bucket; write gs://BUCKET/PATH")
@@ -243,12 +231,7 @@ def _check_kind(credentials: object, where: str) -> None:
 
 
 def distance(name: str, where: str, region: str) -> str:
-    """What is to be said of a bucket that is far away.
-
-    Returns:
-        Where the bucket lies and what follows from it; empty for one that is near, and where the
-        credentials may not ask.
-    """
+    """A warning about a bucket in another region; empty if near, or the role may not ask."""
     try:
         bucket = client().bucket(name)
         bucket.reload(timeout=TIMEOUT, retry=retrying(_TRIED_SECONDS))
@@ -269,32 +252,19 @@ def distance(name: str, where: str, region: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Use:
-    """What a path is used for.
-
-    Attributes:
-        path: Any path; only those on gs:// are looked at.
-        writes: Whether objects are made and deleted there, or only read.
-    """
+    """The use of a path; only those on gs:// are checked."""
 
     flag: str
     path: str
-    writes: bool = False
+    writes: bool = False  # whether objects are made and deleted there, or only read
 
 
 def check(uses: Sequence[Use]) -> None:
-    """Asks each bucket once whether this process may do with it what it is about to.
-
-    A bucket in another region than the job's is only warned of: it works, slowly and for a charge.
-    """
+    """Checks once for each bucket that this process may use it as planned."""
     buckets: dict[str, list[Use]] = {}
     for use in uses:
         if is_cloud(use.path):
             buckets.setdefault(bucket_and_name(use.path)[0], []).append(use)
-    if not buckets:
-        return
-    # Loaded here: Google's client takes a quarter of a second, which local runs are spared.
-    from tfps.storage.objects import check_bucket
-
     for bucket, its in buckets.items():
         writer = next((use for use in its if use.writes), its[0])
         where = f"{writer.flag}={writer.path}"

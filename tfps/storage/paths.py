@@ -1,7 +1,4 @@
-"""What the text of a path says: in which storage it is, and whether a name stays in its directory.
-
-It loads no TensorFlow.
-"""
+"""Local and gs:// paths as text; it loads no TensorFlow."""
 
 import os
 import posixpath
@@ -20,7 +17,7 @@ def is_cloud(path: str) -> bool:
 
 
 def canonical(path: str) -> str:
-    """The one spelling of a path: absolute, without links, `.`, `..` and slashes too many."""
+    """The one spelling of a path: absolute, without links, `.`, `..` and double slashes."""
     if is_local(path):
         return os.path.realpath(path)
     scheme, _, rest = path.partition("://")
@@ -34,10 +31,9 @@ def bucket_and_name(path: str) -> tuple[str, str]:
 
 
 def is_file_name(name: object) -> bool:
-    """Whether a value is the name of a file in a directory, whatever the directory.
+    """Whether a value is the name of a file in any directory.
 
-    A path is joined of a directory and a name that a file states. A name with a separator would
-    leave the directory, an absolute one replace it, and behind a NUL the operating system reads no
-    further.
+    Paths are joined of a directory and a name from a file. A name with a separator would leave the
+    directory, an absolute one replace it, and the operating system stops reading at a NUL.
     """
     return isinstance(name, str) and name not in ("", ".", "..") and not {"/", "\0"} & set(name)

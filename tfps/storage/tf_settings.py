@@ -27,11 +27,11 @@ SETTINGS = {
 
 
 def apply() -> None:
-    """Sets what the environment does not set already; to be called before TensorFlow loads."""
+    """Sets what the environment does not set already, before TensorFlow loads."""
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
 
 
 def keep_blocks() -> None:
-    """Lets a worker's client keep blocks, as `apply` does; other roles read nothing twice."""
+    """Makes a worker's client keep blocks, before TensorFlow loads; other roles reread none."""
     os.environ.setdefault("GCS_READ_CACHE_MAX_SIZE_MB", str(WORKER_MEGABYTES))

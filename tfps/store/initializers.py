@@ -13,8 +13,7 @@ from tfps.data.key_rows import KEY, KeyRows
 from tfps.errors import UserError
 from tfps.experiment.task import Table
 from tfps.layers import id_check
-from tfps.layers.dynamic_embedding import string_keys
-from tfps.layers.key_options import MEAN, NO_ROW, TRAINED
+from tfps.layers.dynamic_embedding import MEAN, NO_ROW, TRAINED, string_keys
 from tfps.model.initial_values import is_drawn_by_element, rows_of
 from tfps.store.group_layout import GroupLayout
 from tfps.store.partitioned_variable import CHUNK_BYTES

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.layers import id_check
-from tfps.layers.key_options import KeyOptions
+from tfps.layers.dynamic_embedding import KeyOptions
 from tfps.optimizers.update_rule import Tensors
 from tfps.store.group_layout import AskedIds, RowLayout, end_to_end
 

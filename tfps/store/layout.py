@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tfps.experiment.experiment import EACH, KERAS, LAZY
 from tfps.experiment.task import Table
-from tfps.layers.key_options import KeyOptions
+from tfps.layers.dynamic_embedding import KeyOptions
 from tfps.model.lookup_tables import Numbering
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.missed_updates import MissedUpdates

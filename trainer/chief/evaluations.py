@@ -111,7 +111,7 @@ class JobEvaluations:
 
     def _delete_stale(self, resumed: Checkpoint | None) -> None:
         newest = resumed.name if resumed else ""
-        gone = self._files.forget(lambda x: x.checkpoint > newest or x.dataset != self._dataset)
+        gone = self._files.delete(lambda x: x.checkpoint > newest or x.dataset != self._dataset)
         if gone:
             _log.info(
                 "deleted %d evaluations: of other data, or of checkpoints after the one that this "

@@ -22,9 +22,13 @@ from tfps.evaluation.metrics import RunningMetrics
 from tfps.experiment.experiment import FLOAT32
 from tfps.experiment.task import Task
 from tfps.export import versions
-from tfps.export.checkpoint_parameters import CheckpointParameters
 from tfps.export.exported_files import SCHEMA_FILE
-from tfps.export.parameters import Parameters, StoreParameters, rows_of_lookups
+from tfps.export.parameters import (
+    CheckpointParameters,
+    Parameters,
+    StoreParameters,
+    rows_of_lookups,
+)
 from tfps.export.saved_model import ExportForm, Sample, export
 from tfps.export.sliced_variables import RowEncoding
 from tfps.model.inputs import predict_by_name

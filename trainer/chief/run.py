@@ -95,7 +95,7 @@ def _restore(
             taken = warm_start.begin(engine.store)
             report.began_from(taken.path, time.monotonic() - began)
         return None
-    saver.go_on_from(checkpoint)
+    saver.resume_from(checkpoint)
     trained = f"{checkpoint.queue.trained:,}"
     _log.info("resuming from %s: %s records trained", checkpoint.path, trained)
     report.restored(checkpoint.path, passed_over, time.monotonic() - began)

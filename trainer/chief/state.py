@@ -20,7 +20,7 @@ from tfps.job_dir.chief_fence import ChiefFence
 from tfps.job_dir.report import ReportedFailure
 from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
-from tfps.storage.failures import Patience
+from tfps.storage.failures import StaleReadTolerance
 from tfps.worker.loop import SyncEvery
 from trainer.chief import interruption
 from trainer.chief.interruption import Interruption
@@ -199,7 +199,9 @@ class ChiefState:
     _leaving: list[TaskName] = dataclasses.field(default_factory=list, init=False)
     _reason_to_change: str = dataclasses.field(default="", init=False)
     _looked: float = dataclasses.field(default=0.0, init=False)
-    _patience: Patience = dataclasses.field(default_factory=Patience, init=False)
+    _patience: StaleReadTolerance = dataclasses.field(
+        default_factory=StaleReadTolerance, init=False
+    )
     _told: str = dataclasses.field(default="", init=False)
 
     def poll(self) -> None:

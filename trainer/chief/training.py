@@ -15,7 +15,7 @@ from tfps.data import shards
 from tfps.data.manifest import Manifest
 from tfps.errors import LostPsError, UserError, WorkersChangedError
 from tfps.experiment.experiment import BEST, NO_EXPORT
-from tfps.layers.key_options import KeyOptions
+from tfps.layers.dynamic_embedding import KeyOptions
 from tfps.leases.queue import LeaseQueue, QueueState
 from tfps.store.parameter_store import ParameterStore
 from trainer.chief import engine

@@ -22,7 +22,7 @@ from tfps.data.feature import Feature
 from tfps.data.shards import STRIDE, Shard
 from tfps.data.tfrecord import StoredRecord, compression_of, scan
 from tfps.errors import RunError
-from tfps.storage import checksum
+from tfps.storage import files
 from trainer.console import file_progress
 
 _Item = TypeVar("_Item")
@@ -134,7 +134,7 @@ def scan_shard(
         path.rpartition("/")[2],
         records,
         tf.io.gfile.stat(path).length,
-        checksum.of_file(path),
+        files.checksum_of_file(path),
         compression,
     )
     places = np.array(offsets, np.int64)

@@ -18,7 +18,7 @@ from tfps.monitoring.events import (
     TaskLost,
     TasksMeasured,
 )
-from tfps.storage import atomic_file
+from tfps.storage import files
 from trainer.page.chart import BYTES, COLORS, SECONDS, SHARE, Chart, Mark, Series
 from trainer.page.job_record import JobRecord
 from trainer.page.tables import tables_of
@@ -170,7 +170,7 @@ def page(jobs: Sequence[JobRecord], refresh_seconds: int = 0) -> str:
 
 def write(jobs: Sequence[JobRecord], path: str, refresh_seconds: int = 0) -> None:
     """Writes the page of some jobs."""
-    atomic_file.write(path, page(jobs, refresh_seconds))
+    files.replace(path, page(jobs, refresh_seconds))
 
 
 class RunPage:

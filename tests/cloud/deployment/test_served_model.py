@@ -158,8 +158,11 @@ def test_what_is_not_there(tmp_path, path, version, message):
         (b"{", "is not JSON"),
         (b"[]", "has format None"),
         (b'{"format": 3}', "has format 3, but this version reads 2"),
-        (b'{"format": 2, "features": []}', "'features' is not a list of features"),
-        (json.dumps({"format": 2, "features": [{"name": 1}], "labels": []}).encode(), "lacks a"),
+        (b'{"format": 2, "features": []}', r"at `\$\.features`; export the model again"),
+        (
+            json.dumps({"format": 2, "features": [{"name": 1}], "labels": []}).encode(),
+            r"at `\$\.features\[0\]\.name`",
+        ),
         (
             json.dumps(
                 {
@@ -169,7 +172,7 @@ def test_what_is_not_there(tmp_path, path, version, message):
                     "signatures": {"serving_default": "rows"},
                 }
             ).encode(),
-            "'signatures' does not say of each whether it takes features or examples",
+            r"Invalid enum value 'rows' - at `\$\.signatures\[\.\.\.\]`",
         ),
         *(
             (
@@ -181,7 +184,7 @@ def test_what_is_not_there(tmp_path, path, version, message):
                         "sizes": sizes,
                     }
                 ).encode(),
-                "'sizes' does not say how many bytes each file has",
+                r"- at `\$\.sizes",
             )
             for sizes in ([], {"saved_model.pb": -1}, {"saved_model.pb": "5"})
         ),

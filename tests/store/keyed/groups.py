@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.experiment.task import Table
-from tfps.layers.key_options import KeyOptions
+from tfps.layers.dynamic_embedding import KeyOptions
 from tfps.optimizers.rules import rule_for
 from tfps.store.keyed.group import KeyedGroup
 from tfps.store.keyed.part import SavedKeys

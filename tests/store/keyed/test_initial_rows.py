@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tests.store.keyed.groups import Keyed
 from tfps.experiment.task import Table
-from tfps.layers.key_options import MEAN, ZEROS, KeyOptions
+from tfps.layers.dynamic_embedding import MEAN, ZEROS, KeyOptions
 from tfps.store.initializers import InitialRows, mean_of, unknown_rows
 from tfps.store.keyed_layout import hashes_of_array, keys_of_array, salt_of
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from tfps.layers.key_options import LEAST_FREQUENT, NONE
+from tfps.layers.dynamic_embedding import LEAST_FREQUENT, NONE
 from tfps.store.keyed.key_index import KeyIndex
 from tfps.store.keyed.row_records import (
     Count,

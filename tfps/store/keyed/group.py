@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.errors import UserError
-from tfps.layers.key_options import NO_ROW, TRAINED
+from tfps.layers.dynamic_embedding import NO_ROW, TRAINED
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.store.current_rows import not_inlined
 from tfps.store.group_layout import AskedIds

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.layers import id_check
-from tfps.layers.key_options import MOST_OCCURRENCES
+from tfps.layers.dynamic_embedding import MOST_OCCURRENCES
 from tfps.store.partitioned_variable import gather
 
 _DEPTH = 4
