@@ -43,7 +43,7 @@ def test_what_is_written_is_read(dataset: Manifest) -> None:
         path = read.path_of(shard)
         assert sum(1 for _ in tf.data.TFRecordDataset(path)) == shard.records
         assert Path(path).stat().st_size == shard.bytes
-        assert checksum.of_file(path) == shard.crc32c
+        assert files.checksum_of_file(path) == shard.crc32c
     assert read.bytes == sum(shard.bytes for shard in read.shards)
     assert json.loads(manifest_path(dataset).read_text())["format"] == 3
     assert read.shards[2].crc32c == "00000000"

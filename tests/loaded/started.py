@@ -46,7 +46,7 @@ def _noted(pid: int) -> dict | None:
 
 
 def _began(pid: int) -> int:
-    # Clock ticks since boot: psutil's create_time adds the time of boot, which moves with the clock.
+    # Ticks since boot: psutil's create_time adds the time of boot, which moves with the clock.
     try:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
