@@ -10,7 +10,7 @@ import tfps
 from tfps.data import examples
 from tfps.data import manifest as manifests
 from tfps.errors import UserError
-from tfps.storage import checksum
+from tfps.storage import files
 
 
 def read(written, features, labels=()):
@@ -196,7 +196,7 @@ def test_a_shuffle_keeps_records_whole_and_depends_on_the_seed(tmp_path):
     assert truth["label"].numpy().tolist() == numbers
     assert found["tags"].to_list() == [[k] * (k % 3) for k in numbers]
     for shard in first.shards:
-        assert checksum.of_file(first.path_of(shard)) == shard.crc32c
+        assert files.checksum_of_file(first.path_of(shard)) == shard.crc32c
     split = written("d", 1, validation_split=0.5, validation_directory=str(tmp_path / "e"))
     numbers = read(split, of(split.features))[0]["n"].numpy()
     assert sorted(numbers) == list(range(500))

@@ -15,7 +15,7 @@ from tfps.data.feature import Feature
 from tfps.data.shards import STRIDE
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
-from tfps.storage import checksum
+from tfps.storage import files
 from trainer.generate import generate
 from trainer.index import copy_shuffled, files_to_copy, index
 
@@ -61,7 +61,7 @@ def test_files_become_a_dataset_where_they_are(tmp_path: Path) -> None:
         [],
     ]
     for shard in made.shards:
-        assert checksum.of_file(made.path_of(shard)) == shard.crc32c
+        assert files.checksum_of_file(made.path_of(shard)) == shard.crc32c
     refused(tmp_path, "is a dataset already; say --overwrite")
     (tmp_path / "d.tfrecord").unlink()
     index(SMOKE, f"{tmp_path}/*.tfrecord*", 1, overwrite=True)
