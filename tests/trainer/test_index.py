@@ -65,7 +65,7 @@ def test_files_become_a_dataset_where_they_are(tmp_path: Path) -> None:
     refused(tmp_path, "is a dataset already; say --overwrite")
     (tmp_path / "d.tfrecord").unlink()
     index(SMOKE, f"{tmp_path}/*.tfrecord*", 1, overwrite=True)
-    files = sorted(path.name for path in tmp_path.iterdir())
+    found = sorted(path.name for path in tmp_path.iterdir())
     with pytest.raises(UserError, match="were there before their manifest"):
         generate(SMOKE, str(tmp_path), 10, 1, 0, 0, "smoke", True)
     assert sorted(path.name for path in tmp_path.iterdir()) == files
