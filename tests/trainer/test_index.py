@@ -68,7 +68,7 @@ def test_files_become_a_dataset_where_they_are(tmp_path: Path) -> None:
     found = sorted(path.name for path in tmp_path.iterdir())
     with pytest.raises(UserError, match="were there before their manifest"):
         generate(SMOKE, str(tmp_path), 10, 1, 0, 0, "smoke", True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == files
+    assert sorted(path.name for path in tmp_path.iterdir()) == found
     assert len(manifest.read(str(tmp_path)).shards) == 3
 
 
