@@ -314,6 +314,7 @@ def test_the_ps_of_the_floor_sends_a_batch_s_rows_and_dense_parameters(two_rows)
             assert received(connection, 1) == 1
 
 
+@pytest.mark.slow
 def test_a_million_records_cross_bare_sockets(two_rows, tmp_path):
     """What crosses loopback is counted; the window's ends are not those of a step."""
     window = Window(0.1, 0.5, 60.0)

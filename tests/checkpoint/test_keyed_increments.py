@@ -50,6 +50,7 @@ def tensor(checkpoint, name):
     return tf.train.load_variable(f"{checkpoint.path}/parameters", f"{GROUP}/{name}")
 
 
+@pytest.mark.quick("3")
 @pytest.mark.parametrize("parts", [1, 3])
 def test_keys_rows_and_slots_of_an_increment_are_restored_bit_for_bit(trained, directory, parts):
     store = trained.store
@@ -123,6 +124,7 @@ def test_a_run_that_was_restored_goes_on_with_the_same_base(trained, directory):
     assert rows_of(third) == rows_of(other.store)
 
 
+@pytest.mark.slow
 def test_what_would_be_too_large_is_full(trained, directory):
     with saver_of(directory, trained.store, largest_increment=0.5) as saver:
         save(saver, 0)
@@ -130,6 +132,7 @@ def test_what_would_be_too_large_is_full(trained, directory):
         assert save(saver, 1).increment is None
 
 
+@pytest.mark.slow
 def test_small_groups_are_held_whole(trained, directory, monkeypatch):
     monkeypatch.setattr(increments, "TRACKED_BYTES", 16 << 20)
     with saver_of(directory, trained.store, largest_increment=2.0) as saver:
@@ -163,6 +166,7 @@ def test_damage_is_told_and_passed_over(saved, directory, caplog):
     assert f"checkpoint {increment.path} is damaged and is passed over" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("damage", "why"),
     [

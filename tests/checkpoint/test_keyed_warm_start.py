@@ -39,6 +39,7 @@ def test_all_rows_and_slots_of_another_job_are_taken_on_any_number_of_ps(job):
     assert store.steps() == saved.steps() == 3
 
 
+@pytest.mark.slow
 def test_a_layer_s_keys_are_taken_with_slots_and_counts_of_a_new_job(job):
     job_dir, saved = job
     other = Keyed(url_dim=6, rule="adagrad")  # so that groups are others, too

@@ -88,6 +88,7 @@ def trained_job(task, directory, is_increment=False):
     return trainer
 
 
+@pytest.mark.quick("adagrad-float32-True")
 @pytest.mark.parametrize(
     ("rule", "row_dtype", "is_increment"),
     [

@@ -82,6 +82,7 @@ def test_tensorflow_alone_predicts_what_the_parameters_on_three_ps_do(manifest, 
     np.testing.assert_allclose(in_slices, whole, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "optimizer",
     [

@@ -101,6 +101,7 @@ def wait_for_content(path, texts):
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_weights_and_biases_keeps_a_job_as_one_run(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))

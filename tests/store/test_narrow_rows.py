@@ -122,6 +122,7 @@ def stored_bits(store):
     return bits
 
 
+@pytest.mark.quick("row-wise-bfloat16")
 @pytest.mark.parametrize("form", FORMS)
 def test_all_is_restored_bit_by_bit_onto_another_number_of_ps(form, tmp_path):
     first, step = make(form)
@@ -140,6 +141,7 @@ def test_all_is_restored_bit_by_bit_onto_another_number_of_ps(form, tmp_path):
     assert np.isfinite(train(second_step, 9, 12)).all()
 
 
+@pytest.mark.quick("row-wise-bfloat16")
 @pytest.mark.parametrize("form", FORMS)
 def test_a_checkpoint_is_read_as_the_ps_have_it(form, tmp_path):
     store, step = make(form)
@@ -159,6 +161,7 @@ def test_a_checkpoint_is_read_as_the_ps_have_it(form, tmp_path):
     assert {ids.row, keys.row} == {group.row for group in store.layout.groups}
 
 
+@pytest.mark.quick("theirs1-ours1")
 @pytest.mark.parametrize(
     ("theirs", "ours"),
     [
@@ -184,6 +187,7 @@ def test_layers_of_a_job_whose_rows_lie_otherwise_are_taken(theirs, ours, tmp_pa
         WarmStart(str(tmp_path)).begin(make(ours)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["row-wise", *(pytest.param(x, marks=pytest.mark.slow) for x in ("sgd", "adam"))],

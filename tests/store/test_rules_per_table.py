@@ -83,6 +83,7 @@ def whole(store):
     return {name: np.concatenate(parts) for name, parts in tensors.items()}
 
 
+@pytest.mark.quick("RowWiseAdagrad")
 @pytest.mark.parametrize("shop_optimizer", ["SGD", "RowWiseAdagrad"])
 def test_training_equals_keras_own_with_the_same_two_optimizers(shop_optimizer):
     """Neither optimizer changes rows whose gradient is 0, and no table decays: lazy is eager."""

@@ -160,6 +160,7 @@ def test_only_a_better_one_replaces_the_best(job, tmp_path):
     assert job.best() == ("2", job.saved[2])
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_is_deleted_meanwhile_is_passed_over(job, caplog):
     caplog.set_level(logging.INFO, _LOG.name)
     with OnMessage(f"evaluating {job.saved[2]}", lambda: shutil.rmtree(job.newest())):
@@ -182,6 +183,7 @@ def test_what_comes_while_another_is_evaluated_is_evaluated_too(job, tmp_path):
     assert [x.checkpoint for x in job.evaluated()] == job.saved[1:]
 
 
+@pytest.mark.slow
 def test_without_a_chief_what_there_is_is_evaluated_before_the_end(job):
     end_of_chief = concurrent.futures.Future()
     end_of_chief.set_exception(RunError("the chief did not appear"))

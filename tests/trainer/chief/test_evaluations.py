@@ -47,6 +47,7 @@ def train(data, job_dir, cluster=None, eval_data="train", **settings):
     return report.read(str(job_dir))
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_improve_is_stopped_and_stays_so(data, tmp_path):
     done = train(data, tmp_path, early_stopping=2)
     assert (done["status"], done["epochs"]) == ("finished", 3)
@@ -117,6 +118,7 @@ def test_the_model_that_is_wanted_is_exported(data, tmp_path):
         assert done["status"] == "finished"
 
 
+@pytest.mark.slow
 def test_each_run_exports_a_version_and_old_ones_go(data, tmp_path):
     for epochs in (1, 2):
         done = train(data, tmp_path, epochs=epochs, keep_exports=1)

@@ -3,6 +3,8 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 from tests.project import ROOT
 from tfps.cluster.monitor import Failure
 from tfps.coordinator.coordinator import Recoveries
@@ -56,6 +58,7 @@ def test_a_run_that_begins_has_lost_nothing():
     assert (found.recoveries.report(), list(found.failures)) == ([], [])
 
 
+@pytest.mark.slow
 def test_many_failures_are_no_obstacle(tmp_path):
     """Linux takes no string of more than 128 KiB to a program that begins."""
     program = tmp_path / "program.py"
