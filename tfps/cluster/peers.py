@@ -48,7 +48,7 @@ def wait_for_ps(
             raise RunError(
                 f"{names} did not come back within {limit_seconds:.0f} s ({seen}); start every "
                 "task again with the same --job_dir to go on from the last checkpoint, or allow "
-                "more time with --ps_wait_seconds"
+                "more time with --task_wait_seconds"
             )
         time.sleep(_POLL_SECONDS)
 

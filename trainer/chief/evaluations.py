@@ -99,7 +99,7 @@ class JobEvaluations:
         if not self.has(checkpoint):
             _log.warning(
                 "%s has not evaluated %s within %.0f s: the workers do it now; look "
-                "at the evaluator's log, or allow more with --evaluator_wait_seconds",
+                "at the evaluator's log, or allow more with --task_wait_seconds",
                 self._evaluator,
                 checkpoint.path,
                 self._wait_seconds,

@@ -117,7 +117,7 @@ def join(cluster: Cluster, job_dir: str, limits: WaitLimits, hint: str) -> Repli
     reopen(job_dir)
     restart_state = RestartState.found()
     is_recovering = bool(restart_state.recoveries.report())
-    limit = limits.ps_wait_seconds if is_recovering else limits.connect_seconds
+    limit = limits.task_wait_seconds if is_recovering else limits.connect_seconds
     _log.info("waiting for %d other replicas", len(cluster.workers))
     try:
         executor = ReplicaExecutor.join(cluster, limit, hint)
@@ -281,7 +281,7 @@ def _recover(lost: LostPsError, cluster: Cluster, state: ChiefState) -> None:
     gc.disable()
     try:
         state.recoveries.begin(str(lost))
-        limit = state.limits.ps_wait_seconds
+        limit = state.limits.task_wait_seconds
         _log.warning("%s; waiting up to %.0f s for it", lost, limit)
         state.report.tasks_changed(state.history())
         wait_for_ps(cluster, lost.leaving, state.monitor, limit)

@@ -295,11 +295,11 @@ class ChiefState:
         overdue = [
             outage
             for outage in self.monitor.outages()
-            if outage.seconds > self.limits.worker_wait_seconds
+            if outage.seconds > self.limits.task_wait_seconds
             and outage.task.job == "worker"
             and outage.task not in self.connector.left_out
         ]
         if not overdue or not self.connector.can_do_without([each.task for each in overdue]):
             return ""
         names = ", ".join(map(str, overdue))
-        return f"{names} did not come back within {self.limits.worker_wait_seconds:.0f} s"
+        return f"{names} did not come back within {self.limits.task_wait_seconds:.0f} s"

@@ -114,7 +114,7 @@ class Training:
         self._report = state.report
         listeners = [state.observer.evaluated, *([state.trial.report] if state.trial else [])]
         self._evaluations = JobEvaluations(
-            engine, state.report, state.limits.evaluator_wait_seconds, listeners
+            engine, state.report, state.limits.task_wait_seconds, listeners
         )
         self._callbacks = Callbacks.of(inputs)
         self._losses = checkpoint.losses if checkpoint else NO_LOSSES

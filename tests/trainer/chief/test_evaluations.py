@@ -42,7 +42,7 @@ def train(data, job_dir, cluster=None, eval_data="train", **settings):
     )
     inputs = RunInputs.check(experiment, cluster or Cluster(), str(job_dir), None)
     display = ProgressDisplay(io.StringIO(), False)
-    limits = WaitLimits(evaluator_wait_seconds=0.2)
+    limits = WaitLimits(task_wait_seconds=0.2)
     run(inputs, limits, Interruption(grace_seconds=0.0), display, Monitoring())
     return report.read(str(job_dir))
 
