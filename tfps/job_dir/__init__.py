@@ -1,1 +1,1 @@
-"""What the tasks of a job tell each other by files in JOB_DIR."""
+"""Files in JOB_DIR by which the tasks of a job communicate."""
