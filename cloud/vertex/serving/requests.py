@@ -117,12 +117,6 @@ class Requests:
         """TensorFlow Serving, with as much time to load as the model's size asks for."""
         minutes = math.ceil(self.model.variables_bytes / _BYTES_PER_SECOND / 60)
         seconds = min(_LEAST_SECONDS + 60 * minutes, _MOST_SECONDS)
-        # Vertex AI wants a probe to have as much time as there is until the next.
-        probe = {
-            "httpGet": {"path": _HEALTH_ROUTE, "port": _PORT},
-            "periodSeconds": _PROBE_SECONDS,
-            "timeoutSeconds": _PROBE_SECONDS,
-        }
         return {
             "imageUri": self._deployment.image,
             "args": [
@@ -135,9 +129,18 @@ class Requests:
             "predictRoute": f"{_HEALTH_ROUTE}:predict",
             "healthRoute": _HEALTH_ROUTE,
             "deploymentTimeout": f"{seconds}s",
-            "startupProbe": {**probe, "failureThreshold": -(-seconds // _PROBE_SECONDS)},
-            "healthProbe": dict(probe),
+            "startupProbe": {**_probe(), "failureThreshold": -(-seconds // _PROBE_SECONDS)},
+            "healthProbe": _probe(),
         }
+
+
+def _probe() -> dict[str, Any]:
+    """Vertex AI wants a probe to have as much time as there is until the next."""
+    return {
+        "httpGet": {"path": _HEALTH_ROUTE, "port": _PORT},
+        "periodSeconds": _PROBE_SECONDS,
+        "timeoutSeconds": _PROBE_SECONDS,
+    }
 
 
 def without_zeros(split: Mapping[str, int]) -> dict[str, int]:
