@@ -6,37 +6,27 @@ import re
 from cloud.job_spec import JobSpec, Role
 from tfps.errors import UserError
 
-# Machine types that come with GPUs, and with none other.
+# Machine types that come with GPUs, and with none other: kind, GPU, and numbers of GPUs by size.
+_WITH_GPUS: tuple[tuple[str, str, dict[str, int]], ...] = (
+    ("a2-highgpu", "NVIDIA_TESLA_A100", {"1g": 1, "2g": 2, "4g": 4, "8g": 8}),
+    ("a2-megagpu", "NVIDIA_TESLA_A100", {"16g": 16}),
+    ("a2-ultragpu", "NVIDIA_A100_80GB", {"1g": 1, "2g": 2, "4g": 4, "8g": 8}),
+    ("a3-highgpu", "NVIDIA_H100_80GB", {"1g": 1, "2g": 2, "4g": 4, "8g": 8}),
+    ("a3-megagpu", "NVIDIA_H100_MEGA_80GB", {"8g": 8}),
+    ("a3-ultragpu", "NVIDIA_H200_141GB", {"8g": 8}),
+    ("a4-highgpu", "NVIDIA_B200", {"8g": 8}),
+    ("a4x-highgpu", "NVIDIA_GB200", {"4g": 4}),
+    (
+        "g2-standard",
+        "NVIDIA_L4",
+        {"4": 1, "8": 1, "12": 1, "16": 1, "24": 2, "32": 1, "48": 4, "96": 8},
+    ),
+    ("g4-standard", "NVIDIA_RTX_PRO_6000", {"48": 1, "96": 2, "192": 4, "384": 8}),
+)
 BUILT_IN: dict[str, tuple[str, int]] = {
-    "a2-highgpu-1g": ("NVIDIA_TESLA_A100", 1),
-    "a2-highgpu-2g": ("NVIDIA_TESLA_A100", 2),
-    "a2-highgpu-4g": ("NVIDIA_TESLA_A100", 4),
-    "a2-highgpu-8g": ("NVIDIA_TESLA_A100", 8),
-    "a2-megagpu-16g": ("NVIDIA_TESLA_A100", 16),
-    "a2-ultragpu-1g": ("NVIDIA_A100_80GB", 1),
-    "a2-ultragpu-2g": ("NVIDIA_A100_80GB", 2),
-    "a2-ultragpu-4g": ("NVIDIA_A100_80GB", 4),
-    "a2-ultragpu-8g": ("NVIDIA_A100_80GB", 8),
-    "a3-highgpu-1g": ("NVIDIA_H100_80GB", 1),
-    "a3-highgpu-2g": ("NVIDIA_H100_80GB", 2),
-    "a3-highgpu-4g": ("NVIDIA_H100_80GB", 4),
-    "a3-highgpu-8g": ("NVIDIA_H100_80GB", 8),
-    "a3-megagpu-8g": ("NVIDIA_H100_MEGA_80GB", 8),
-    "a3-ultragpu-8g": ("NVIDIA_H200_141GB", 8),
-    "a4-highgpu-8g": ("NVIDIA_B200", 8),
-    "a4x-highgpu-4g": ("NVIDIA_GB200", 4),
-    "g2-standard-4": ("NVIDIA_L4", 1),
-    "g2-standard-8": ("NVIDIA_L4", 1),
-    "g2-standard-12": ("NVIDIA_L4", 1),
-    "g2-standard-16": ("NVIDIA_L4", 1),
-    "g2-standard-24": ("NVIDIA_L4", 2),
-    "g2-standard-32": ("NVIDIA_L4", 1),
-    "g2-standard-48": ("NVIDIA_L4", 4),
-    "g2-standard-96": ("NVIDIA_L4", 8),
-    "g4-standard-48": ("NVIDIA_RTX_PRO_6000", 1),
-    "g4-standard-96": ("NVIDIA_RTX_PRO_6000", 2),
-    "g4-standard-192": ("NVIDIA_RTX_PRO_6000", 4),
-    "g4-standard-384": ("NVIDIA_RTX_PRO_6000", 8),
+    f"{kind}-{size}": (gpu, count)
+    for kind, gpu, counts in _WITH_GPUS
+    for size, count in counts.items()
 }
 # GPUs that are added to an n1 machine: numbers of them by the least number of its vCPUs.
 ADDED: dict[str, dict[int, tuple[int, ...]]] = {
@@ -145,15 +135,7 @@ class VertexSettings:
 
 
 def mismatch(machine: str, accelerator: str, count: int) -> str:
-    """What is wrong with a machine type and its GPUs.
-
-    Args:
-        machine: Machine type, such as n2-standard-8.
-        accelerator: Vertex AI's name of the GPU, empty for none.
-
-    Returns:
-        What is wrong and how to fix it, empty if the two go together.
-    """
+    """What is wrong with a machine type and its GPUs, and how to fix it; empty for nothing."""
     parts = re.fullmatch(_MACHINE, machine)
     if not parts:
         return f"{machine} is no machine type; write one such as n2-standard-8"
@@ -182,14 +164,7 @@ def mismatch(machine: str, accelerator: str, count: int) -> str:
 
 
 def memory_bytes(machine: str) -> int:
-    """Memory of a machine type.
-
-    Args:
-        machine: Machine type, such as n2-standard-8.
-
-    Returns:
-        Bytes; 0 if it is not known.
-    """
+    """Memory of a machine type; 0 if it is not known."""
     kind, _, size = machine.rpartition("-")
     family, _, name = kind.partition("-")
     if kind in _GIB_OF_GPU:
@@ -225,11 +200,7 @@ def check(spec: JobSpec, settings: VertexSettings) -> None:
 
 
 def check_account(account: str, settings: VertexSettings) -> None:
-    """Refuses what is no service account.
-
-    Args:
-        account: Of tasks or servers; empty for the platform's default.
-    """
+    """Refuses what is no service account; an empty one is the platform's default."""
     if account and not re.fullmatch(_ACCOUNT, account):
         raise UserError(
             f"--service_account={account}: write its e-mail address, such as "

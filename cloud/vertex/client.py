@@ -103,12 +103,7 @@ class Client:
     def listed(
         self, method: Callable[..., Any], wanted: str = "", name: str = "", most: int = _MOST_LISTED
     ) -> list[Any]:
-        """What is listed on all pages of an answer.
-
-        Args:
-            wanted: A filter.
-            name: Of what it is listed; by default of the region.
-        """
+        """What is listed on all pages, of a resource or of the region, where a filter holds."""
         place = {"name": name} if name else {"parent": self.settings.parent}
         request = {**place, "filter": wanted, "page_size": 100}
 

@@ -92,11 +92,7 @@ def check_servers(
     settings: VertexSettings,
     hint: str = "give a machine type whose memory holds the model, such as n2-standard-4",
 ) -> None:
-    """Refuses what Vertex AI cannot serve whatever the model is.
-
-    Args:
-        base: Directory of all versions of the model, which need not be there yet.
-    """
+    """Refuses what Vertex AI cannot serve whatever the model is; `base` need not be there yet."""
     if not is_cloud(base):
         raise UserError(
             f"the model is in {base}, but Vertex AI reads models from gs://; copy {base} there "

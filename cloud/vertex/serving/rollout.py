@@ -244,15 +244,8 @@ def _place(deployed: DeployedModel) -> tuple[Any, ...]:
     return (*kind, deployed.service_account)
 
 
-def scaled(split: Mapping[str, int], total: int) -> Split:
-    """Percents in the same proportions, as near as whole numbers come.
-
-    Args:
-        split: Percents, any of which may be zero, not all.
-
-    Returns:
-        Percents of the same deployed models, of which none without traffic gets some.
-    """
+def _scaled(split: Mapping[str, int], total: int) -> Split:
+    """Percents in the same proportions, as near as whole numbers come; none of zero gets some."""
     before = sum(split.values())
     found = {name: share * total // before for name, share in split.items()}
     # What is left by rounding down goes to the largest remainders, one each.
@@ -263,22 +256,14 @@ def scaled(split: Mapping[str, int], total: int) -> Split:
 
 
 def joined(split: Mapping[str, int], newcomer: str, share: int) -> Split:
-    """A split with one more deployed model; what the others have keeps its proportions.
-
-    Args:
-        split: The split before; where it has no traffic, the newcomer must get all.
-    """
+    """A split with one more deployed model; what the others have keeps its proportions."""
     if not any(split.values()):
         assert share == WHOLE, "nothing else takes the rest of the traffic"
         return {**dict.fromkeys(split, 0), newcomer: WHOLE}
-    return {**scaled(split, WHOLE - share), newcomer: share}
+    return {**_scaled(split, WHOLE - share), newcomer: share}
 
 
 def left(split: Mapping[str, int], leaver: str) -> Split:
-    """A split without a deployed model, whose traffic the others share out.
-
-    Returns:
-        The split of the others; empty if none of them has traffic.
-    """
+    """A split of the others, who share out what a deployed model had; empty without traffic."""
     others = {name: share for name, share in split.items() if name != leaver}
-    return scaled(others, WHOLE) if any(others.values()) else {}
+    return _scaled(others, WHOLE) if any(others.values()) else {}
