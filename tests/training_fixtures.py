@@ -18,6 +18,7 @@ from tfps.checkpoint.checkpoint import Draft
 from tfps.checkpoint.directory import OldCheckpoints, Retention
 from tfps.checkpoint.writer import CheckpointWriter
 from tfps.cluster.monitor import TaskMonitor
+from tfps.cluster.spec import Cluster
 from tfps.coordinator.executor import LocalExecutor
 from tfps.coordinator.lanes import lanes_of
 from tfps.coordinator.worker_coordinator import WorkerCoordinator
@@ -40,6 +41,7 @@ from tfps.worker.closures import Closures
 from tfps.worker.local_sgd import LocalSgdLoop
 from tfps.worker.step import Step
 from trainer.chief.exports import predict_sample
+from trainer.chief.run_inputs import RunInputs, RunSettings
 from trainer.generate import generate
 
 KEEP_NINE = Retention(9)
@@ -54,6 +56,12 @@ class InHalfPrecision:
             return super().build_model()
         finally:
             keras.config.set_dtype_policy("float32")
+
+
+def inputs_of(experiment, job_dir, cluster=None, ps_memory=None):
+    """What a run is made from, checked."""
+    settings = RunSettings(experiment, cluster or Cluster(), str(job_dir), ps_memory)
+    return RunInputs.check(settings)
 
 
 def dataset(directory, records=200, shards=3):

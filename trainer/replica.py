@@ -90,7 +90,7 @@ class ReplicaWorker:
         assert isinstance(engine.coordinator, ReplicaCoordinator)
         replica, mine = engine.coordinator.replica, replica_fingerprint(inputs, engine.store)
         pieces = functools.partial(evaluation_pieces, inputs)
-        queue = functools.partial(LeaseQueue.of, inputs.experiment, inputs.data)
+        queue = functools.partial(LeaseQueue.of, inputs.settings.experiment, inputs.data.train)
         ReplicaFollower(replica, mine, queue, pieces).run(self._poll)
 
     def _watch_chief(self) -> concurrent.futures.Future:

@@ -7,7 +7,6 @@ The role comes from TF_CONFIG (or Vertex AI's CLUSTER_SPEC): the chief trains, w
 the evaluator follows the checkpoints. Without either, one process does everything.
 """
 
-import functools
 import logging
 import os
 import signal
@@ -34,9 +33,7 @@ from trainer.flags import experiment_flags, limit_flags, pass_flags, task_flags
 from trainer.flags.task_flags import JobPaths, Platform
 
 if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
-    from tfps.experiment.experiment import Experiment
-    from trainer.chief.deploying import DeployPlan
-    from trainer.chief.run_inputs import DataUse, RunInputs
+    from trainer.chief.run_inputs import RunSettings
 
 _FLAGS = flags.FLAGS
 _log = logging.getLogger("trainer.task")
@@ -95,22 +92,29 @@ def _start_logging(cluster: Cluster) -> ProgressDisplay:
 def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> int:
     _set_up_tensorflow()
     # Loaded here: the environment above must be set before TensorFlow is.
+    from tfps import byte_size
     from trainer.chief import preflight
     from trainer.chief.interruption import Interrupted, Interruption
     from trainer.chief.run import join, run
+    from trainer.chief.run_inputs import RunInputs, RunSettings
 
     is_pass = pass_flags.is_pass(cluster, _FLAGS.job_dir)
     deploys = limit_flags.deploy_plan(is_pass)
-    export = "" if deploys else paths.export  # what is deployed has versions
     work = pass_flags.work(experiment_flags.experiment(), is_pass)
+    if deploys:
+        deploys.check(work.experiment.train)
+    memory = byte_size.parse(_FLAGS.ps_memory, "--ps_memory") if _FLAGS.ps_memory else None
+    export = "" if deploys else paths.export  # what is deployed has versions
+    settings = RunSettings(
+        work.experiment, cluster, _FLAGS.job_dir, memory, _FLAGS.cache_dir, export, work.use
+    )
     limits = limit_flags.wait_limits()
-    check = functools.partial(_check_inputs, work.experiment, cluster, work.use, deploys)
     if _FLAGS.dry_run:
-        inputs = check()
+        inputs = RunInputs.check(settings)
         print("\n".join(preflight.dry_run_lines(inputs)))  # noqa: T201 (what the flag is for)
         return EXIT_OK
     if _FLAGS.preflight:
-        inputs = check()
+        inputs = RunInputs.check(settings)
         preflight.check_machine(inputs, output=work.output(inputs))
         is_ready = preflight.show_tasks(inputs, limits.connect_seconds)
         return EXIT_OK if is_ready else EXIT_RUN
@@ -119,9 +123,9 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
         interruption.install()
         replica = None
         if cluster.is_replicated:
-            _check_replica(work.experiment, cluster)
+            _check_replica(settings)
             replica = join(cluster, _FLAGS.job_dir, limits, _FLAGS.collectives)
-        inputs = check(cache_dir=_FLAGS.cache_dir, export=export)
+        inputs = RunInputs.check(settings)
         preflight.check_machine(inputs, is_serving=replica is not None, output=work.output(inputs))
         if not cluster.ps:
             _start_staging()
@@ -134,27 +138,6 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
         name = signal.Signals(interrupted.signal).name
         _log.warning("stopped by %s; the same command goes on from the last checkpoint", name)
         return 128 + interrupted.signal
-
-
-def _check_inputs(
-    experiment: "Experiment",
-    cluster: Cluster,
-    use: "DataUse",
-    deploys: "DeployPlan | None",
-    cache_dir: str = "",
-    export: str = "",
-) -> "RunInputs":
-    """What a chief's run is made from, once it is checked."""
-    from tfps import byte_size
-    from trainer.chief.run_inputs import RunInputs
-
-    memory = byte_size.parse(_FLAGS.ps_memory, "--ps_memory") if _FLAGS.ps_memory else None
-    inputs = RunInputs.check(
-        experiment, cluster, _FLAGS.job_dir, memory, cache_dir, export, use=use
-    )
-    if deploys:
-        deploys.check(inputs)
-    return inputs
 
 
 def _start_profiler() -> None:
@@ -187,9 +170,7 @@ def _run_evaluator(cluster: Cluster) -> int:
     from trainer.chief.run_inputs import RunInputs
     from trainer.evaluator import Evaluator
 
-    inputs = RunInputs.check(
-        experiment_flags.experiment(), cluster, _FLAGS.job_dir, None, _FLAGS.cache_dir
-    )
+    inputs = RunInputs.check(_served_settings(cluster))
     _start_staging()
     start_reporting(_FLAGS.job_dir, cluster.task)
     options = limit_flags.server_options()
@@ -198,16 +179,20 @@ def _run_evaluator(cluster: Cluster) -> int:
     return EXIT_OK
 
 
-def _check_replica(experiment: "Experiment", cluster: Cluster) -> None:
-    """Checks what a task without ps can before it may use TensorFlow: the mode and the job_dir.
+def _served_settings(cluster: Cluster) -> "RunSettings":
+    """The settings of a run that another task, its chief, leads."""
+    from trainer.chief.run_inputs import RunSettings
 
-    Says the mode where nobody has chosen it.
-    """
-    from tfps.experiment.mode import suited
+    experiment = experiment_flags.experiment()
+    return RunSettings(experiment, cluster, _FLAGS.job_dir, cache_dir=_FLAGS.cache_dir)
+
+
+def _check_replica(settings: "RunSettings") -> None:
+    """Checks the mode and the job_dir, before TensorFlow may be used; says a mode by default."""
     from tfps.storage import objects
 
-    mode = suited(experiment.mode, cluster)
-    if not experiment.mode:
+    mode = settings.mode
+    if not settings.experiment.mode:
         _log.info("TF_CONFIG names no ps: --mode.name=%s", mode.name)
     objects.check([objects.Use("--job_dir", _FLAGS.job_dir, writes=True)])
 
@@ -219,8 +204,8 @@ def _run_replica(cluster: Cluster) -> int:
     from trainer.chief.run_inputs import RunInputs
     from trainer.replica import ReplicaWorker
 
-    experiment, asked_to_end = experiment_flags.experiment(), _asked_to_end()
-    _check_replica(experiment, cluster)
+    settings, asked_to_end = _served_settings(cluster), _asked_to_end()
+    _check_replica(settings)
     options = limit_flags.server_options()
     worker = ReplicaWorker(
         cluster,
@@ -232,7 +217,7 @@ def _run_replica(cluster: Cluster) -> int:
     )
     _start_staging()
     start_reporting(_FLAGS.job_dir, cluster.task, Traffic(cluster.addresses()).count)
-    worker.run(lambda: RunInputs.check(experiment, cluster, _FLAGS.job_dir, None, _FLAGS.cache_dir))
+    worker.run(lambda: RunInputs.check(settings))
     return 128 + signal.SIGTERM if asked_to_end.is_set() else EXIT_OK
 
 

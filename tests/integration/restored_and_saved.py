@@ -30,14 +30,14 @@ def main() -> int:
     from tfps.coordinator.connector import Connector
     from tfps.evaluation.history import Evaluations
     from trainer.chief.engine import Engine
-    from trainer.chief.run_inputs import RunInputs
+    from trainer.chief.run_inputs import RunInputs, RunSettings
 
     job_dir = flags.FLAGS.job_dir
-    inputs = RunInputs.check(experiment_flags.experiment(), cluster, job_dir, None)
+    inputs = RunInputs.check(RunSettings(experiment_flags.experiment(), cluster, job_dir))
     executor = Connector(cluster, job_dir, 120.0, min_workers=0, again=False, memory={}).connect()
     engine = Engine.build(inputs, executor, TaskMonitor({}), 120.0)
     restored, passed_over = restore_newest(
-        CheckpointDirectory(job_dir), engine.store, inputs.data.identities()
+        CheckpointDirectory(job_dir), engine.store, inputs.data.train.identities()
     )
     assert restored is not None
     assert passed_over == {}

@@ -10,7 +10,7 @@ import shutil
 import pytest
 
 from tests.measured import task_metrics
-from tests.training_fixtures import dataset, reused, save
+from tests.training_fixtures import dataset, inputs_of, reused, save
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.cluster.spec import Cluster
 from tfps.errors import RunError, UserError
@@ -18,7 +18,6 @@ from tfps.evaluation.history import Evaluations
 from tfps.experiment.experiment import Data
 from tfps.export.versions import newest_version
 from tfps.leases.queue import QueueState
-from trainer.chief.run_inputs import RunInputs
 from trainer.evaluator import Evaluator
 
 RECORDS = 101  # in shards of 34, 34 and 33
@@ -61,7 +60,7 @@ class Job:
             data=Data(train=self.data_dir, eval=self.data_dir),
             train=dataclasses.replace(experiment.train, **train),
         )
-        return RunInputs.check(experiment, CLUSTER, self.dir, None)
+        return inputs_of(experiment, self.dir, CLUSTER)
 
     def evaluator(self, end_of_chief=None, **train):
         if end_of_chief is None:
@@ -249,4 +248,4 @@ def test_what_needs_evaluation_data_is_refused_without(job, cluster, patience, m
         train=dataclasses.replace(experiment.train, early_stopping=patience),
     )
     with pytest.raises(UserError, match=message):
-        RunInputs.check(experiment, cluster, job.dir, None)
+        inputs_of(experiment, job.dir, cluster)

@@ -24,6 +24,7 @@ from tfps.data.record_source import Piece, pieces_of
 from tfps.errors import UserError
 from tfps.evaluation.metrics import EvaluatedPiece
 from tfps.experiment.experiment import NO_EXPORT, Experiment
+from tfps.experiment.task import Task
 from tfps.storage import files
 from tfps.storage.paths import canonical
 from tfps.store.parameter_store import ParameterStore
@@ -150,13 +151,14 @@ def predicted_bytes(
     inputs: RunInputs, parts: PredictionParts, kept: Sequence[Feature], form: str
 ) -> int:
     """About how many bytes the missing parts will take, from a file of drawn predictions."""
-    data, task = inputs.data.of_epoch(0), inputs.experiment.task
+    settings, datasets, plan = inputs
+    task, data = settings.experiment.task, datasets.train.of_epoch(0)
     values = {name: value.numpy() for name, value in first_values(task, data).items()}
     records = len(next(iter(values.values())))
     draw = np.random.default_rng(0)
     predictions = {
         name: draw.random([records, *(size or 1 for size in shape)], np.float32)
-        for name, shape in inputs.model.prediction_shapes.items()
+        for name, shape in plan.model.prediction_shapes.items()
     }
     labels = {label.name: values[label.name] for label in task.labels()} if data.labels else {}
     with tempfile.TemporaryDirectory() as directory:
@@ -205,9 +207,9 @@ class PassPlan:
             mode=None,
         )
 
-    def kept(self, inputs: RunInputs) -> tuple[Feature, ...]:
+    def kept(self, task: Task) -> tuple[Feature, ...]:
         """The features that are copied."""
-        features = {feature.name: feature for feature in inputs.experiment.task.features()}
+        features = {feature.name: feature for feature in task.features()}
         for name in self.keep:
             if name not in features:
                 raise UserError(
@@ -223,12 +225,13 @@ class PassPlan:
         """Where predictions go; None for metrics in their place."""
         if not self.form:
             return None
-        data = inputs.data.of_epoch(0)
+        data = inputs.data.train.of_epoch(0)
         of = PartsOf(
             (self.checkpoint.path, self.checkpoint.saved_at), data.identity, self.keep, self.form
         )
-        directory = posixpath.join(inputs.job_dir, PREDICTIONS)
-        task = inputs.experiment.task
+        settings = inputs.settings
+        directory = posixpath.join(settings.job_dir, PREDICTIONS)
+        task = settings.experiment.task
         labels = [label.name for label in task.labels()] if data.labels else []
         return PredictionParts(directory, of, data, labels)
 
@@ -237,22 +240,24 @@ class PassPlan:
         parts = self.parts(inputs)
         if parts is None:
             return {}
-        size = predicted_bytes(inputs, parts, self.kept(inputs), self.form)
+        kept = self.kept(inputs.settings.experiment.task)
+        size = predicted_bytes(inputs, parts, kept, self.form)
         return {"what is predicted": size}
 
     def prepare(self, inputs: RunInputs, executor: Executor, state: ChiefState) -> "DataPass":
         """Creates the parameters and reads the checkpoint."""
-        ps_calls = PsCalls(state.monitor, state.limits.stall_seconds)
-        kept, stall_seconds = self.kept(inputs), state.limits.stall_seconds
+        kept = self.kept(inputs.settings.experiment.task)
+        stall_seconds = state.limits.stall_seconds
+        ps_calls = PsCalls(state.monitor, stall_seconds)
         engine = ps_calls(
             "creating the parameters",
             lambda: Engine.build(inputs, executor, state.monitor, stall_seconds, kept),
-            inputs.layout.ps_bytes,
+            inputs.plan.layout.ps_bytes,
         )
         ps_calls(
             "reading the checkpoint",
             lambda: _read(self.checkpoint, engine.store),
-            inputs.layout.ps_bytes,
+            inputs.plan.layout.ps_bytes,
         )
         _log.info("with the parameters of %s", self.checkpoint.path)
         return DataPass(self, engine, state)
@@ -263,7 +268,7 @@ class DataPass:
 
     def __init__(self, plan: PassPlan, engine: Engine, state: ChiefState):
         self._plan, self._engine, self._state = plan, engine, state
-        self._data: Manifest = engine.inputs.data.of_epoch(0)
+        self._data: Manifest = engine.inputs.data.train.of_epoch(0)
         self._parts = plan.parts(engine.inputs)
 
     def run(self, display: ProgressDisplay) -> None:
@@ -301,7 +306,7 @@ class DataPass:
         self, shards: Iterator[int] | None, done: int
     ) -> Iterator[tuple[Piece, EvaluatedPiece]]:
         """The pieces of some shards with what was predicted of them; tells how far it is."""
-        size = piece_records(self._engine.inputs.experiment.train.batch_size)
+        size = piece_records(self._engine.inputs.settings.experiment.train.batch_size)
         pieces, sent = itertools.tee(pieces_of(self._data, size, shards))
         told = time.monotonic()
         for piece, result in zip(pieces, self._engine.coordinator.evaluate(sent), strict=True):

@@ -28,18 +28,19 @@ class JobEvaluations:
         wait_seconds: float,
         listeners: Sequence[Callable[[Sequence[Evaluation]], None]] = (),
     ):
-        inputs = engine.inputs
+        settings, data, plan = engine.inputs
         self.reason_to_stop: str | None = None
         self._engine = engine
         self._report = report
         self._wait_seconds = wait_seconds
         self._listeners = listeners
-        self._evaluator = inputs.evaluator
-        self._rule = EarlyStopping(inputs.best_metric, inputs.experiment.train.early_stopping)
-        self._files = Evaluations(inputs.job_dir)
-        self._checkpoints = CheckpointDirectory(inputs.job_dir)
+        self._settings = settings
+        self._metric = plan.best_metric
+        self._rule = EarlyStopping(self._metric, settings.experiment.train.early_stopping)
+        self._files = Evaluations(settings.job_dir)
+        self._checkpoints = CheckpointDirectory(settings.job_dir)
         self._told: list[Evaluation] = []
-        self._dataset = inputs.eval_data.identity if inputs.eval_data else None
+        self._dataset = data.eval.identity if data.eval else None
 
     def take_up(self, resumed: Checkpoint | None) -> None:
         """Reads the evaluations, deletes those of another training; `resumed` None if it is new."""
@@ -53,7 +54,7 @@ class JobEvaluations:
 
     def best(self) -> Checkpoint | None:
         """The checkpoint of the best evaluation; None if no evaluation has a number."""
-        index = self._engine.inputs.best_metric.best([x.metrics for x in self._told])
+        index = self._metric.best([x.metrics for x in self._told])
         if index is None:
             return None
         name = self._told[index].checkpoint
@@ -82,16 +83,16 @@ class JobEvaluations:
 
     def update(self, checkpoint: Checkpoint, has_ended_epoch: bool) -> None:
         """Evaluates the checkpoint if it ends an epoch, or takes what the evaluator has written."""
-        if self._evaluator:
+        if self._settings.evaluator:
             self._collect()
         elif self._dataset and has_ended_epoch:
             self._evaluate(checkpoint)
 
     def finish(self, checkpoint: Checkpoint) -> None:
         """Waits for the evaluator's last evaluation; workers do it if it takes too long."""
-        if not self._evaluator:
+        if not self._settings.evaluator:
             return
-        _log.info("waiting for %s to evaluate %s", self._evaluator, checkpoint.path)
+        _log.info("waiting for %s to evaluate %s", self._settings.evaluator, checkpoint.path)
         deadline = time.monotonic() + self._wait_seconds
         while not self.has(checkpoint) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
@@ -100,12 +101,12 @@ class JobEvaluations:
             _log.warning(
                 "%s has not evaluated %s within %.0f s: the workers do it now; look "
                 "at the evaluator's log, or allow more with --evaluator_wait_seconds",
-                self._evaluator,
+                self._settings.evaluator,
                 checkpoint.path,
                 self._wait_seconds,
             )
             self._evaluate(checkpoint)
-        path = newest_version(posixpath.join(self._engine.inputs.job_dir, EXPORT_BEST))
+        path = newest_version(posixpath.join(self._settings.job_dir, EXPORT_BEST))
         if path:
             self._report.exported_best(path)
 
@@ -135,7 +136,7 @@ class JobEvaluations:
         if not new:
             return []
         if any(evaluation.dataset != self._dataset for evaluation in new):
-            directory = self._engine.inputs.experiment.data.eval
+            directory = self._settings.experiment.data.eval
             raise UserError(
                 f"the evaluator evaluates other data than --data.eval={directory}; give every task "
                 "the same flags"
@@ -144,5 +145,5 @@ class JobEvaluations:
         for listener in self._listeners:
             listener(new)
         self.reason_to_stop = self._rule.reason(found)
-        self._report.evaluated(found, self._engine.inputs.best_metric)
+        self._report.evaluated(found, self._metric)
         return new

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.cluster.monitor import Failure, Failures
 from tfps.coordinator.coordinator import Progress, WorkerShares
+from tfps.data.manifest import TrainingData
 from tfps.evaluation.history import Evaluation
 from tfps.experiment.experiment import Experiment
 from tfps.job_dir.report import SaveCounts, StalenessCounts, WorkerShare
@@ -33,7 +34,7 @@ from tfps.monitoring.events import (
 )
 from tfps.monitoring.recorder import RunRecorder
 from tfps.store.layout import StoreLayout
-from trainer.chief.run_inputs import RunInputs
+from trainer.chief.run_inputs import RunSettings
 
 # Tokens are words as well: max_tokens is no secret.
 _SECRET = re.compile(
@@ -50,10 +51,16 @@ class StatusBoard:
 
     name = "the live view"
 
-    def __init__(self, inputs: RunInputs, states: Callable[[], Mapping[TaskName, str]]):
-        self._inputs = inputs
+    def __init__(
+        self,
+        settings: RunSettings,
+        data: TrainingData,
+        states: Callable[[], Mapping[TaskName, str]],
+    ):
+        self._settings = settings
+        self._data = data
         self._states = states
-        self._total = inputs.data.records_before(inputs.experiment.train.epochs)
+        self._total = data.records_before(settings.experiment.train.epochs)
         self._loss: float | None = None
         self._lock = threading.Lock()
         self._usages: dict[str, TaskUsage] = {}  # by name of the task; reported in another thread
@@ -80,15 +87,14 @@ class StatusBoard:
 
     def status(self, progress: Progress, shares: WorkerShares) -> RunStatus:
         """How far the run is."""
-        inputs, rate = self._inputs, progress.examples_per_second
-        data = inputs.data
+        data, rate = self._data, progress.examples_per_second
         with self._lock:
             tasks = tuple(self._tasks(shares.report()))
         return RunStatus(
-            config=inputs.experiment.name,
-            mode=inputs.mode.name,
+            config=self._settings.experiment.name,
+            mode=self._settings.mode.name,
             epoch=progress.epoch + 1,
-            epochs=inputs.experiment.train.epochs,
+            epochs=self._settings.experiment.train.epochs,
             records=progress.examples - data.records_before(progress.epoch),
             records_of_epoch=data.of_epoch(progress.epoch).records,
             examples_per_second=rate,
@@ -98,7 +104,7 @@ class StatusBoard:
         )
 
     def _tasks(self, shares: list[WorkerShare]) -> Iterator[TaskStatus]:
-        cluster, states = self._inputs.cluster, self._states()
+        cluster, states = self._settings.cluster, self._states()
         total = sum(share.records for share in shares)
         own = [cluster.task] if cluster.job == "chief" else []
         evaluators = [TaskName("evaluator", index) for index in range(len(cluster.evaluators))]
@@ -175,19 +181,21 @@ class RunObserver:
         self._away: dict[int, Failure] = {}  # by identity of the entry, while they are away
         self._seen_failures = 0
 
-    def began(self, inputs: RunInputs, overrides: Sequence[str] = ()) -> None:
+    def began(
+        self, settings: RunSettings, layout: StoreLayout, overrides: Sequence[str] = ()
+    ) -> None:
         """Says that a chief has begun to work on the job."""
-        cluster = inputs.cluster
+        cluster = settings.cluster
         self._tell(
             RunBegan(
                 at=time.time(),
-                config=inputs.experiment.name,
-                mode=inputs.mode.name,
+                config=settings.experiment.name,
+                mode=settings.mode.name,
                 workers=len(cluster.workers),
                 ps=len(cluster.ps),
-                settings=settings_of(inputs.experiment),
+                settings=settings_of(settings.experiment),
                 overrides=tuple(map(without_secret, overrides)),
-                tables=tables_of(inputs.layout),
+                tables=tables_of(layout),
             )
         )
 

@@ -54,26 +54,26 @@ def prepare_training(inputs: RunInputs, executor: Executor, state: ChiefState) -
         lambda: Engine.build(
             inputs, executor, state.monitor, stall_seconds, sync_every=state.sync_every
         ),
-        inputs.layout.ps_bytes,
+        inputs.plan.layout.ps_bytes,
     )
-    directory = CheckpointDirectory(inputs.job_dir)
+    directory = CheckpointDirectory(inputs.settings.job_dir)
     saver = ps_calls("preparing to save", lambda: _saver(engine, directory, ps_calls))
     checkpoint = ps_calls(
         "restoring a checkpoint",
         lambda: _restore(engine, directory, saver, state.report),
-        inputs.layout.ps_bytes,
+        inputs.plan.layout.ps_bytes,
         meanwhile=engine.trace,
     )
     return Training(engine, state, ps_calls, saver, checkpoint)
 
 
 def _saver(engine: Engine, directory: CheckpointDirectory, ps_calls: PsCalls) -> Saver:
-    inputs, train = engine.inputs, engine.inputs.experiment.train
+    inputs, train = engine.inputs, engine.inputs.settings.experiment.train
     keep, hours = train.keep_checkpoints, train.keep_checkpoint_hours
-    retention = Retention(keep, hours, inputs.best_metric)
+    retention = Retention(keep, hours, inputs.plan.best_metric)
     return Saver(
         directory,
-        OldCheckpoints(directory, retention, Evaluations(inputs.job_dir)),
+        OldCheckpoints(directory, retention, Evaluations(inputs.settings.job_dir)),
         engine.store,
         ps_calls,
         train.checkpoint_in_background,
@@ -88,10 +88,10 @@ def _restore(
     """Restores the newest checkpoint, or what a new job takes of another's; None for none."""
     directory.delete_uncommitted()
     began = time.monotonic()
-    datasets = engine.inputs.data.identities()
+    datasets = engine.inputs.data.train.identities()
     checkpoint, passed_over = restore_newest(directory, engine.store, datasets)
     if checkpoint is None:
-        if warm_start := WarmStart.of(engine.inputs.experiment.train):
+        if warm_start := WarmStart.of(engine.inputs.settings.experiment.train):
             taken = warm_start.begin(engine.store)
             report.began_from(taken.path, time.monotonic() - began)
         return None
@@ -148,7 +148,7 @@ def run(
         while lost := _work(inputs, state, display, replica, prepare):
             display.hide()
             state.observer.look_for_losses(state.monitor.failures)
-            _prepare_to_go_on(lost, inputs.cluster, state)
+            _prepare_to_go_on(lost, inputs.settings.cluster, state)
     except Interrupted:
         _tell_end(state, INTERRUPTED)
         raise
@@ -175,7 +175,8 @@ def _begin(
     inputs: RunInputs, limits: WaitLimits, interruption: Interruption, monitoring: Monitoring
 ) -> ChiefState:
     """Takes the job_dir over, writes the first report, and makes what the run keeps."""
-    cluster, job_dir = inputs.cluster, inputs.job_dir
+    settings, data, plan = inputs
+    cluster, job_dir = settings.cluster, settings.job_dir
     peers = {} if cluster.is_local else cluster.peers()
     before = RestartState.found()
     # Replicas need no guard: TensorFlow notices a silent one, and ends what waits for it.
@@ -190,11 +191,11 @@ def _begin(
     )
     known = Failures(before.failures, before.failures_by_job)
     monitor = TaskMonitor(peers, guard, failures=known)
-    observer = monitoring.observe(inputs, lambda: _states(peers, connector, monitor))
+    observer = monitoring.observe(settings, data.train, lambda: _states(peers, connector, monitor))
     fence = ChiefFence.take_over(job_dir)
     task_files.write(job_dir, monitoring.traced_at(cluster))
     report = RunReport.begin(inputs, fence)
-    observer.began(inputs, monitoring.overrides)
+    observer.began(settings, plan.layout, monitoring.overrides)
     return ChiefState(
         limits=limits,
         connector=connector,

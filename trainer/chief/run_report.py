@@ -63,10 +63,10 @@ class TrainingCounts:
     def read(cls, engine: Engine, queue: LeaseQueue) -> "TrainingCounts":
         """Reads what is counted here and on the ps."""
         store, coordinator, inputs = engine.store, engine.coordinator, engine.inputs
-        last = inputs.experiment.train.epochs - 1
+        last = inputs.settings.experiment.train.epochs - 1
         return cls(
             examples=ExampleCounts(
-                per_epoch=inputs.data.of_epoch(min(queue.epoch, last)).records,
+                per_epoch=inputs.data.train.of_epoch(min(queue.epoch, last)).records,
                 trained=queue.trained,
                 skipped=queue.skipped,
                 repeated=queue.repeated,
@@ -115,7 +115,8 @@ class RunReport:
     @classmethod
     def begin(cls, inputs: RunInputs, fence: ChiefFence) -> "RunReport":
         """Writes that a run has begun, in place of the report of the run before."""
-        begun = cls(inputs.job_dir, fence, first_report(inputs, _last_report(inputs.job_dir)))
+        job_dir = inputs.settings.job_dir
+        begun = cls(job_dir, fence, first_report(inputs, _last_report(job_dir)))
         begun._write()
         return begun
 
@@ -202,11 +203,12 @@ class RunReport:
 
 def first_report(inputs: RunInputs, before: Report | None) -> Report:
     """The report at a run's start, with the last run's checkpoint until this one looks."""
-    train, cluster = inputs.experiment.train, inputs.cluster
-    steps = inputs.mode.sync_every if isinstance(inputs.mode, LocalSGD) else None
+    settings, data, _ = inputs
+    experiment, cluster, mode = settings.experiment, settings.cluster, settings.mode
+    steps = mode.sync_every if isinstance(mode, LocalSGD) else None
     begun = Report(
-        mode=inputs.mode.name,
-        config=inputs.experiment.name,
+        mode=mode.name,
+        config=experiment.name,
         cluster=TaskCounts(len(cluster.workers), len(cluster.ps)),
         versions=Versions(
             tfps=tfps.__version__,
@@ -214,12 +216,12 @@ def first_report(inputs: RunInputs, before: Report | None) -> Report:
             keras=keras.__version__,
             python=platform.python_version(),
         ),
-        batch_size=train.batch_size,
-        negatives=inputs.experiment.data.negatives,
-        examples=ExampleCounts(per_epoch=inputs.data.of_epoch(0).records),
-        pipeline_depth=train.pipeline_depth,
+        batch_size=experiment.train.batch_size,
+        negatives=experiment.data.negatives,
+        examples=ExampleCounts(per_epoch=data.train.of_epoch(0).records),
+        pipeline_depth=experiment.train.pipeline_depth,
         sync_every=steps or None,
-        best_auc=inputs.eval_data.best_auc if inputs.eval_data else None,
+        best_auc=data.eval.best_auc if data.eval else None,
     )
     if before is None:
         return begun

@@ -23,6 +23,7 @@ from trainer.chief.callbacks import Callbacks
 from trainer.chief.engine import Engine
 from trainer.chief.evaluations import JobEvaluations
 from trainer.chief.exports import Exporter
+from trainer.chief.run_inputs import RunInputs
 from trainer.chief.run_report import TrainingCounts
 from trainer.chief.state import ChiefState
 from trainer.console.terminal import ProgressDisplay
@@ -92,6 +93,22 @@ class Forgetting:
         return before.steps + int(share * (behind.steps - before.steps))
 
 
+def _callbacks(inputs: RunInputs) -> Callbacks:
+    """The callbacks of a run."""
+    train = inputs.settings.experiment.train
+    steps = {
+        sum(-(-shard.records // train.batch_size) for shard in data.shards)
+        for data in inputs.data.train.datasets
+    }
+    params = {
+        "verbose": 1,
+        "epochs": train.epochs,
+        "steps": steps.pop() if len(steps) == 1 else None,
+    }
+    learning_rate = inputs.plan.rules.dense.config["learning_rate"]
+    return Callbacks(inputs.make_callbacks(), learning_rate, params)
+
+
 class Training:
     """A run whose tasks are connected: the parameters exist, and the leases wait."""
 
@@ -109,17 +126,17 @@ class Training:
         self._saver = saver
         self._checkpoint = checkpoint
         self._inputs = inputs = engine.inputs
-        self._train = inputs.experiment.train
+        self._train = inputs.settings.experiment.train
         self._store, self._coordinator = engine.store, engine.coordinator
         self._report = state.report
         listeners = [state.observer.evaluated, *([state.trial.report] if state.trial else [])]
         self._evaluations = JobEvaluations(
             engine, state.report, state.limits.evaluator_wait_seconds, listeners
         )
-        self._callbacks = Callbacks.of(inputs)
+        self._callbacks = _callbacks(inputs)
         self._losses = checkpoint.losses if checkpoint else NO_LOSSES
         queue_state = checkpoint.queue if checkpoint else QueueState()
-        self._queue = LeaseQueue.of(inputs.experiment, inputs.data, queue_state)
+        self._queue = LeaseQueue.of(inputs.settings.experiment, inputs.data.train, queue_state)
         self._forgetting = Forgetting(self._store, checkpoint)
 
     def _begin(self) -> None:
@@ -171,7 +188,7 @@ class Training:
             exported = self._ps_calls(
                 "exporting the model",
                 lambda: exporter.export_store(self._store, checkpoint.name, metrics),
-                self._inputs.layout.ps_bytes,
+                self._inputs.plan.layout.ps_bytes,
             )
         else:
             exported = exporter.export_saved(checkpoint, metrics)
@@ -182,7 +199,7 @@ class Training:
         """The checkpoint of the best evaluation; None, which is told, if there is no such."""
         found = self._evaluations.best()
         if found is None:
-            name = self._inputs.best_metric.name
+            name = self._inputs.plan.best_metric.name
             _log.warning("no evaluation has a number for %s: the last checkpoint is exported", name)
         return found
 
@@ -212,7 +229,7 @@ class Training:
     def _train_to_checkpoint(self, display: ProgressDisplay) -> None:
         """Trains until a checkpoint is due or the epoch ends, saves it and has it evaluated."""
         epoch, epochs = self._queue.epoch, self._train.epochs
-        data = self._inputs.data
+        data = self._inputs.data.train
         board, shares = self._state.observer.board, self._coordinator.meter.worker_shares
 
         def report(progress: Progress) -> None:
@@ -266,7 +283,7 @@ class Training:
 
     def _end_epoch(self) -> None:
         """Has the parameters evaluated, and tells callbacks of the epoch that has ended."""
-        if self._inputs.eval_data and not self._inputs.evaluator:
+        if self._inputs.data.eval and not self._inputs.settings.evaluator:
             self._saver.finish()  # the workers evaluate it
             self._callbacks.begin_evaluation()
         if self._checkpoint:
@@ -302,7 +319,7 @@ class Training:
 
         # The last one stands alone: it is what people copy.
         is_last = self._queue.finished
-        datasets = self._inputs.data.identities()
+        datasets = self._inputs.data.train.identities()
         self._saver.begin(self._queue.state(), datasets, may_commit, tell, is_last, self._losses)
         self._saver.poll()
 
@@ -333,7 +350,7 @@ class Training:
 
     def _learning_rate(self, steps: int) -> float:
         """The learning rate of the dense parameters after so many updates."""
-        rate = self._inputs.rules.dense.config["learning_rate"]
+        rate = self._inputs.plan.rules.dense.config["learning_rate"]
         if isinstance(rate, (int, float)):
             return self._callbacks.learning_rate or float(rate)
         return float(rate(steps))

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests import frozen
-from tests.training_fixtures import dataset
+from tests.training_fixtures import dataset, inputs_of
 from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
 from tfps.evaluation.history import Evaluations
@@ -16,7 +16,6 @@ from tfps.job_dir import report
 from trainer.chief.interruption import Interruption
 from trainer.chief.monitoring import Monitoring
 from trainer.chief.run import run
-from trainer.chief.run_inputs import RunInputs
 from trainer.chief.wait_limits import WaitLimits
 from trainer.console.terminal import ProgressDisplay
 
@@ -40,7 +39,7 @@ def train(data, job_dir, cluster=None, eval_data="train", **settings):
         data=Data(train=str(data / "train"), eval=str(data / eval_data)),
         train=dataclasses.replace(experiment.train, **{"epochs": EPOCHS, **settings}),
     )
-    inputs = RunInputs.check(experiment, cluster or Cluster(), str(job_dir), None)
+    inputs = inputs_of(experiment, job_dir, cluster)
     display = ProgressDisplay(io.StringIO(), False)
     limits = WaitLimits(evaluator_wait_seconds=0.2)
     run(inputs, limits, Interruption(grace_seconds=0.0), display, Monitoring())
@@ -155,4 +154,4 @@ def test_what_needs_evaluations_is_refused_without(data, tmp_path):
         )
         said = "best" if value == "best" else "loss<1"
         with pytest.raises(UserError, match=f"{name}={said} without --data.eval; name eval"):
-            RunInputs.check(experiment, Cluster(), str(tmp_path), None)
+            inputs_of(experiment, tmp_path)

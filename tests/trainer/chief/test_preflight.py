@@ -12,7 +12,7 @@ import tensorflow as tf
 from configs.smoke import get_config
 from tests import peers
 from tests.peers import Peer
-from tests.training_fixtures import dataset
+from tests.training_fixtures import dataset, inputs_of
 from tfps.cluster.identity import ServerIdentity
 from tfps.cluster.liveness import Liveness
 from tfps.cluster.spec import Cluster
@@ -21,7 +21,6 @@ from tfps.errors import UserError
 from tfps.job_dir.task_files import TaskInfo
 from tfps.job_dir.task_name import TaskName
 from trainer.chief import preflight
-from trainer.chief.run_inputs import RunInputs
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +44,7 @@ def inputs_for(data, job_dir, cluster, ps_memory=None, **train):
         data=dataclasses.replace(experiment.data, train=data),
         train=dataclasses.replace(experiment.train, **train),
     )
-    return RunInputs.check(experiment, cluster, str(job_dir), ps_memory)
+    return inputs_of(experiment, job_dir, cluster, ps_memory)
 
 
 def table(printed):
