@@ -1,6 +1,7 @@
 """`JOB_DIR/report.json`: what a run did, for whoever follows it."""
 
 import dataclasses
+import functools
 import json
 import logging
 import posixpath
@@ -60,12 +61,12 @@ class ReportedBadRecord:
 
 @dataclasses.dataclass(frozen=True)
 class WorkerShare:
-    """What one worker did."""
+    """What one worker did, or several together."""
 
-    leases: int
-    records: int
-    seconds: float
-    idle_seconds: float
+    leases: int = 0
+    records: int = 0
+    seconds: float = 0.0
+    idle_seconds: float = 0.0
 
     @property
     def idle_share(self) -> float | None:
@@ -73,27 +74,23 @@ class WorkerShare:
         time = self.seconds + self.idle_seconds
         return self.idle_seconds / time if time > 0 else None
 
+    def plus(self, other: "WorkerShare", sign: int = 1) -> "WorkerShare":
+        """What two did."""
+        return WorkerShare(
+            leases=self.leases + sign * other.leases,
+            records=self.records + sign * other.records,
+            seconds=self.seconds + sign * other.seconds,
+            idle_seconds=self.idle_seconds + sign * other.idle_seconds,
+        )
+
     def since(self, before: "WorkerShare") -> "WorkerShare":
         """What it did since an earlier moment."""
-        return WorkerShare(
-            leases=self.leases - before.leases,
-            records=self.records - before.records,
-            seconds=self.seconds - before.seconds,
-            idle_seconds=self.idle_seconds - before.idle_seconds,
-        )
+        return self.plus(before, -1)
 
     @staticmethod
     def together(shares: "Iterable[WorkerShare]") -> "WorkerShare":
         """What some workers did, added up."""
-        total = WorkerShare(leases=0, records=0, seconds=0.0, idle_seconds=0.0)
-        for share in shares:
-            total = WorkerShare(
-                leases=total.leases + share.leases,
-                records=total.records + share.records,
-                seconds=total.seconds + share.seconds,
-                idle_seconds=total.idle_seconds + share.idle_seconds,
-            )
-        return total
+        return functools.reduce(WorkerShare.plus, shares, WorkerShare())
 
 
 @dataclasses.dataclass(frozen=True)

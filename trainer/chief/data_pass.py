@@ -25,6 +25,7 @@ from tfps.errors import UserError
 from tfps.evaluation.metrics import EvaluatedPiece
 from tfps.experiment.experiment import NO_EXPORT, Experiment
 from tfps.experiment.task import Task
+from tfps.job_dir.report import FINISHED
 from tfps.storage import files
 from tfps.storage.paths import canonical
 from tfps.store.parameter_store import ParameterStore
@@ -292,7 +293,7 @@ class DataPass:
             parts.write(piece.shard, result, piece.is_last)
         path = parts.finish()
         _log.info("%s records predicted: %s", f"{self._data.records:,}", path)
-        self._state.report.predicted(posixpath.dirname(path), self._state.history())
+        self._state.update_report(status=FINISHED, predictions=posixpath.dirname(path))
 
     def _measure(self) -> None:
         results = (result for _, result in self._results(None, 0))
@@ -300,7 +301,7 @@ class DataPass:
         said = ", ".join(f"{name} {value:.6f}" for name, value in metrics.items())
         path, records = self._plan.checkpoint.path, f"{self._data.records:,}"
         _log.info("evaluated %s on %s records: %s", path, records, said)
-        self._state.report.measured(metrics, self._state.history())
+        self._state.update_report(status=FINISHED, metrics=metrics)
 
     def _results(
         self, shards: Iterator[int] | None, done: int

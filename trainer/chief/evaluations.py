@@ -4,13 +4,15 @@ import logging
 import posixpath
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from tfps.checkpoint.checkpoint import Checkpoint, TrainedEpoch
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.errors import RunError, UserError
-from tfps.evaluation.history import EarlyStopping, Evaluation, Evaluations
+from tfps.evaluation.history import BestMetric, EarlyStopping, Evaluation, Evaluations
 from tfps.export.saved_model import EXPORT_BEST
 from tfps.export.versions import newest_version
+from tfps.job_dir.report import BestEvaluation, EvaluationRow
 from trainer.chief.engine import Engine
 from trainer.chief.run_report import RunReport
 
@@ -108,7 +110,7 @@ class JobEvaluations:
             self._evaluate(checkpoint)
         path = newest_version(posixpath.join(self._settings.job_dir, EXPORT_BEST))
         if path:
-            self._report.exported_best(path)
+            self._report.update(export_best=path)
 
     def _delete_stale(self, resumed: Checkpoint | None) -> None:
         newest = resumed.name if resumed else ""
@@ -145,5 +147,16 @@ class JobEvaluations:
         for listener in self._listeners:
             listener(new)
         self.reason_to_stop = self._rule.reason(found)
-        self._report.evaluated(found, self._metric)
+        self._report.update(**evaluation_fields(found, self._metric))
         return new
+
+
+def evaluation_fields(evaluations: Sequence[Evaluation], metric: BestMetric) -> dict[str, Any]:
+    """What all evaluations measured, and which is the best: fields of the report."""
+    rows = [EvaluationRow(x.epoch, x.steps, x.metrics) for x in evaluations]
+    best = metric.best([x.metrics for x in evaluations])
+    return {
+        "metrics": rows[-1].metrics,
+        "evaluations": rows,
+        "best_evaluation": None if best is None else BestEvaluation(metric.name, rows[best]),
+    }

@@ -30,6 +30,7 @@ from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 from tfps.job_dir.report import FAILED, FINISHED, INTERRUPTED, reopen
 from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
+from tfps.storage.failures import StorageError
 from tfps.worker.loop import SyncEvery
 from trainer.chief import preflight
 from trainer.chief.engine import Engine
@@ -93,12 +94,14 @@ def _restore(
     if checkpoint is None:
         if warm_start := WarmStart.of(engine.inputs.settings.experiment.train):
             taken = warm_start.begin(engine.store)
-            report.began_from(taken.path, time.monotonic() - began)
+            seconds = round(time.monotonic() - began, 3)
+            report.update(init_from=taken.path, restore_seconds=seconds)
         return None
     saver.resume_from(checkpoint)
     trained = f"{checkpoint.queue.trained:,}"
     _log.info("resuming from %s: %s records trained", checkpoint.path, trained)
-    report.restored(checkpoint.path, passed_over, time.monotonic() - began)
+    seconds = round(time.monotonic() - began, 3)
+    report.update(resumed_from=checkpoint.path, passed_over=passed_over, restore_seconds=seconds)
     return checkpoint
 
 
@@ -116,7 +119,7 @@ def join(cluster: Cluster, job_dir: str, limits: WaitLimits, hint: str) -> Repli
     """Meets all replicas of a cluster without ps, before TensorFlow is used for anything."""
     reopen(job_dir)
     restart_state = RestartState.found()
-    is_recovering = bool(restart_state.recoveries.report())
+    is_recovering = bool(restart_state.recoveries.made)
     limit = limits.ps_wait_seconds if is_recovering else limits.connect_seconds
     _log.info("waiting for %d other replicas", len(cluster.workers))
     try:
@@ -150,12 +153,12 @@ def run(
             state.observer.look_for_losses(state.monitor.failures)
             _prepare_to_go_on(lost, inputs.settings.cluster, state)
     except Interrupted:
-        _tell_end(state, INTERRUPTED)
+        report_end(state, INTERRUPTED)
         raise
     except SupersededError:
         raise
     except Exception as error:
-        _tell_end(state, FAILED, str(error))
+        report_end(state, FAILED, str(error))
         raise
     else:
         state.observer.ended(FINISHED)
@@ -164,9 +167,12 @@ def run(
         state.observer.close()
 
 
-def _tell_end(state: ChiefState, status: str, error: str | None = None) -> None:
+def report_end(state: ChiefState, status: str, error: str | None = None) -> None:
     """Says that the run has ended before it was done."""
-    state.report.ended(status, state.history(), error)
+    try:
+        state.update_report(status=status, error=error)
+    except StorageError as failure:  # the end's reason matters more
+        _log.warning("the report does not tell of the end: %s", failure)
     state.observer.look_for_losses(state.monitor.failures)
     state.observer.ended(status, error)
 
@@ -205,11 +211,9 @@ def _begin(
         interruption=interruption,
         notices=PreemptionNotices(job_dir),
         observer=observer,
-        sync_every=SyncEvery(report.sync_every, report.chose_sync_every),
+        sync_every=SyncEvery(report.sync_every, lambda steps: report.update(sync_every=steps)),
         trial=Trial.of(os.environ),
-        recoveries=before.recoveries,
-        began=before.began,
-        changes=before.changes,
+        restart=before,
     )
 
 
@@ -234,7 +238,7 @@ def _work(
     """Connects and works to the end, or until tasks change; frees its variables on return."""
     try:
         executor = replica or state.connector.connect()
-        state.report.tasks_changed(state.history())
+        state.update_report()
         state.monitor.start(without=state.connector.left_out)
         prepare(inputs, executor, state).run(display)
     except LostPsError as lost:
@@ -261,10 +265,10 @@ def _prepare_to_go_on(lost: Exception, cluster: Cluster, state: ChiefState) -> N
     else:
         state.interruption.raise_if_requested()
         if isinstance(lost, WorkersChangedError):
-            state.changes.begin()
+            state.restart.changes.begin()
         else:
-            state.recoveries.begin(str(lost))
-        state.report.tasks_changed(state.history())
+            state.restart.recoveries.begin(str(lost))
+        state.update_report()
     state.observer.close()
     _begin_again(lost, state.restart_state())
 
@@ -281,10 +285,10 @@ def _recover(lost: LostPsError, cluster: Cluster, state: ChiefState) -> None:
         gc.collect()
     gc.disable()
     try:
-        state.recoveries.begin(str(lost))
+        state.restart.recoveries.begin(str(lost))
         limit = state.limits.ps_wait_seconds
         _log.warning("%s; waiting up to %.0f s for it", lost, limit)
-        state.report.tasks_changed(state.history())
+        state.update_report()
         wait_for_ps(cluster, lost.leaving, state.monitor, limit)
     finally:
         gc.enable()

@@ -4,7 +4,7 @@ import bisect
 import logging
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tfps import byte_size
 from tfps.checkpoint.checkpoint import NO_LOSSES, Checkpoint
@@ -15,6 +15,7 @@ from tfps.data import shards
 from tfps.data.manifest import Manifest
 from tfps.errors import LostPsError, UserError, WorkersChangedError
 from tfps.experiment.experiment import BEST, NO_EXPORT
+from tfps.job_dir.report import FINISHED
 from tfps.layers.dynamic_embedding import KeyOptions
 from tfps.leases.queue import LeaseQueue, QueueState
 from tfps.store.parameter_store import ParameterStore
@@ -24,7 +25,7 @@ from trainer.chief.engine import Engine
 from trainer.chief.evaluations import JobEvaluations
 from trainer.chief.exports import Exporter
 from trainer.chief.run_inputs import RunInputs
-from trainer.chief.run_report import TrainingCounts
+from trainer.chief.run_report import training_counts
 from trainer.chief.state import ChiefState
 from trainer.console.terminal import ProgressDisplay
 
@@ -143,9 +144,9 @@ class Training:
         """Takes up what the job has beside its checkpoint, and reports where the run begins."""
         self._state.observer.training_began(self._checkpoint, self._queue)
         self._evaluations.take_up(self._checkpoint)
-        self._state.recoveries.restored(self._queue.trained)
+        self._state.restart.recoveries.restored(self._queue.trained)
         path = self._checkpoint.path if self._checkpoint else None
-        self._report.ready(path, self._counts(), self._state.history())
+        self._state.update_report(checkpoint=path, **self._counts())
 
     def run(self, display: ProgressDisplay) -> None:
         """Trains what is left, evaluates after each epoch and exports."""
@@ -172,10 +173,10 @@ class Training:
             if self._checkpoint is None:
                 raise UserError(f"{reason}, before anything was trained")
             _log.info("stopping early: %s", reason)
-            self._report.stopped_early(reason)
+            self._report.update(stopped_early=reason)
         self._evaluations.finish(self._last())
         self._export()
-        self._report.finished(self._counts(), self._state.history())
+        self._state.update_report(status=FINISHED, **self._counts())
 
     def _export(self) -> None:
         """Exports the model that the experiment wants, or none."""
@@ -193,7 +194,7 @@ class Training:
         else:
             exported = exporter.export_saved(checkpoint, metrics)
         _log.info("exported the model of %s to %s", checkpoint.name, exported.path)
-        self._report.exported(exported.newest, exported.refused)
+        self._report.update(export=exported.newest, export_refused=exported.refused)
 
     def _best(self) -> Checkpoint | None:
         """The checkpoint of the best evaluation; None, which is told, if there is no such."""
@@ -311,9 +312,9 @@ class Training:
         def tell(checkpoint: Checkpoint) -> None:
             self._checkpoint = checkpoint
             saves = self._saver.report()
-            self._report.saved(checkpoint.path, saves, counts, history)
+            self._report.update(checkpoint=checkpoint.path, checkpoints=saves, **counts, **history)
             observer = self._state.observer
-            observer.saved(checkpoint, saves, counts.staleness, self._learning_rate)
+            observer.saved(checkpoint, saves, counts["staleness"], self._learning_rate)
             of = f", what was touched since {checkpoint.base.name}" if checkpoint.increment else ""
             _log.info("saved %s: %s%s", checkpoint.path, byte_size.show(checkpoint.size), of)
 
@@ -355,8 +356,8 @@ class Training:
             return self._callbacks.learning_rate or float(rate)
         return float(rate(steps))
 
-    def _counts(self) -> TrainingCounts:
+    def _counts(self) -> dict[str, Any]:
         """What changes in the report as the run goes on."""
         return self._ps_calls(
-            "reading counters", lambda: TrainingCounts.read(self._engine, self._queue)
+            "reading counters", lambda: training_counts(self._engine, self._queue)
         )

@@ -10,18 +10,11 @@ from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
 from tfps.worker.loop import SyncEvery
-from trainer.chief.state import ChiefState, WorkerChanges
+from trainer.chief.state import ChiefState
 from trainer.chief.wait_limits import WaitLimits
 
 PS = TaskName("ps", 0)
 LIMIT_SECONDS = 60
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Connection:
@@ -37,11 +30,6 @@ class Connection:
 
     def can_do_without(self, workers):
         return True
-
-
-@pytest.fixture(name="clock")
-def clock_fixture():
-    return Clock()
 
 
 @pytest.fixture(name="state")
@@ -61,8 +49,7 @@ def state_fixture(tmp_path, clock):
         observer=None,
         sync_every=SyncEvery(1),
     )
-    state.changes = WorkerChanges(clock)
-    state.changes.begin()
+    state.restart.changes.begin()
     state.trained(0)
     clock.now += 20
     state.trained(16)
