@@ -28,6 +28,7 @@ from tfps.evaluation.history import Evaluations
 from tfps.experiment.mode import Async, Bounded, LocalSGD, Sync
 from tfps.export.parameters import StoreParameters
 from tfps.export.saved_model import ExportForm, export
+from tfps.job_dir import JobDir
 from tfps.leases.bad_record_log import BadRecords
 from tfps.leases.lease import EpochOrder
 from tfps.leases.progress import LeaseProgress
@@ -60,7 +61,7 @@ class InHalfPrecision:
 
 def inputs_of(experiment, job_dir, cluster=None, ps_memory=None):
     """What a run is made from, checked."""
-    settings = RunSettings(experiment, cluster or Cluster(), str(job_dir), ps_memory)
+    settings = RunSettings(experiment, cluster or Cluster(), JobDir(job_dir), ps_memory)
     return RunInputs.check(settings)
 
 
@@ -70,7 +71,9 @@ def dataset(directory, records=200, shards=3):
 
 def save(directory, store, queue, data, before_commit=lambda: None, retention=KEEP_NINE):
     """Saves what a store holds now; returns the checkpoint."""
-    old = OldCheckpoints(directory, retention, Evaluations(posixpath.dirname(directory.path)))
+    old = OldCheckpoints(
+        directory, retention, Evaluations(JobDir(posixpath.dirname(directory.path)))
+    )
     draft, writer = Draft.of(store, queue, data), CheckpointWriter(store.slices())
     return saver.save(directory, old, draft, writer, before_commit)
 

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import logging
-import posixpath
 import time
 
 from tfps import byte_size
@@ -16,7 +15,6 @@ from tfps.coordinator.executor import LocalExecutor
 from tfps.errors import RunError, UserError
 from tfps.evaluation.history import Evaluation, Evaluations
 from tfps.experiment.experiment import NO_EXPORT
-from tfps.export.saved_model import EXPORT_BEST
 from tfps.planner.memory import ExportSize, Placement, evaluator_bytes
 from trainer.chief.engine import Engine
 from trainer.chief.exports import Exporter
@@ -129,8 +127,7 @@ class Evaluator:
         return best == len(others)
 
     def _export(self, evaluation: Evaluation) -> None:
-        versions = posixpath.join(self._inputs.settings.job_dir, EXPORT_BEST)
-        exporter = Exporter(self._inputs, versions)
+        exporter = Exporter(self._inputs, self._inputs.settings.job_dir.export_best)
         exported = self._limited(
             "exporting the model",
             lambda: exporter.export_store(

@@ -17,6 +17,7 @@ from tfps.errors import RunError, UserError
 from tfps.evaluation.history import Evaluations
 from tfps.experiment.experiment import Data
 from tfps.export.versions import newest_version
+from tfps.job_dir import JobDir
 from tfps.leases.queue import QueueState
 from trainer.evaluator import Evaluator
 
@@ -33,7 +34,7 @@ class Job:
         manifest = dataset(self.data_dir, records=RECORDS)
         self.trainer = reused(manifest)
         self.dir = str(directory / "job")
-        self.checkpoints = CheckpointDirectory(self.dir)
+        self.checkpoints = CheckpointDirectory(JobDir(self.dir))
         self.saved, self.measured = [], []
         for epoch in (1, 2, 3):
             queue = self.trainer.queue(epoch, QueueState(epoch - 1))
@@ -69,7 +70,7 @@ class Job:
         return Evaluator(self.inputs(**train), end_of_chief, stall_seconds=60)
 
     def evaluated(self):
-        return Evaluations(self.dir).all()
+        return Evaluations(JobDir(self.dir)).all()
 
     def best(self):
         """The checkpoint that the newest version of the best model is of, by the version."""
@@ -154,7 +155,7 @@ def test_only_a_better_one_replaces_the_best(job, tmp_path):
     assert [x.checkpoint for x in job.evaluated()] == job.saved[1:]
     assert job.best() == ("1", job.saved[1])
 
-    Evaluations(job.dir).forget(lambda x: x.epoch == 3)
+    Evaluations(JobDir(job.dir)).forget(lambda x: x.epoch == 3)
     job.evaluator(best_metric="loss").run()
     assert job.best() == ("2", job.saved[2])
 

@@ -4,18 +4,17 @@ import dataclasses
 import functools
 import json
 import logging
-import posixpath
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from tfps.errors import UserError
+from tfps.job_dir import JobDir
 from tfps.storage import files
 
 FORMAT = 2
 RUNNING, FINISHED, FAILED, INTERRUPTED = "running", "finished", "failed", "interrupted"
-FILE = "report.json"
 _log = logging.getLogger(__name__)
 
 
@@ -277,7 +276,7 @@ class Report:
         return fields
 
 
-def reopen(job_dir: str) -> None:
+def reopen(job_dir: JobDir) -> None:
     """Says that a job runs again, where a report says that its chief will do no more.
 
     For tasks that ask so before the new chief has all that a report of its own holds.
@@ -287,13 +286,13 @@ def reopen(job_dir: str) -> None:
         _write(job_dir, {**fields, "status": RUNNING})
 
 
-def read(job_dir: str, patience: float | None = None) -> dict[str, Any] | None:
+def read(job_dir: JobDir, patience: float | None = None) -> dict[str, Any] | None:
     """The fields of a job's report, None when it has none yet.
 
     A file that is empty or cut off, as a power cut can leave it, is none: the next run writes it
     again, and nothing depends on the old one.
     """
-    path = posixpath.join(job_dir, FILE)
+    path = job_dir.report
     try:
         fields = json.loads(files.read(path, patience))
     except FileNotFoundError:
@@ -306,20 +305,21 @@ def read(job_dir: str, patience: float | None = None) -> dict[str, Any] | None:
     return fields
 
 
-def load(job_dir: str) -> Report | None:
+def load(job_dir: JobDir) -> Report | None:
     """The whole report of a job, None where `read` finds none."""
     fields = read(job_dir)
     try:
         return None if fields is None else Report.from_json(fields)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        path = posixpath.join(job_dir, FILE)
-        raise UserError(f"{path} is not a report of this version ({error}); delete it") from None
+        raise UserError(
+            f"{job_dir.report} is not a report of this version ({error}); delete it"
+        ) from None
 
 
-def write(job_dir: str, report: Report) -> None:
+def write(job_dir: JobDir, report: Report) -> None:
     """Writes the report of a job in one piece, in place of the one that is there."""
     _write(job_dir, report.to_json())
 
 
-def _write(job_dir: str, fields: Mapping[str, Any]) -> None:
-    files.replace(posixpath.join(job_dir, FILE), json.dumps(fields, indent=1) + "\n")
+def _write(job_dir: JobDir, fields: Mapping[str, Any]) -> None:
+    files.replace(job_dir.report, json.dumps(fields, indent=1) + "\n")

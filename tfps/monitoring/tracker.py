@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from tfps.errors import UserError
+from tfps.job_dir import JobDir
 from tfps.job_dir.report import FINISHED
 from tfps.monitoring.events import (
     EpochTrained,
@@ -22,7 +23,6 @@ from tfps.monitoring.events import (
 from tfps.storage import files
 from tfps.storage.failures import StorageError
 
-_DIRECTORY = "trackers"
 _MOST_POINTS = 10_000  # that are kept while a service does not answer
 _log = logging.getLogger(__name__)
 
@@ -72,14 +72,14 @@ class TrackedRun:
     JOB_DIR/trackers.
     """
 
-    def __init__(self, tracker: Tracker, job_dir: str, experiment: str):
+    def __init__(self, tracker: Tracker, job_dir: JobDir, experiment: str):
         self.name = f"what {tracker.name} shows"
         self._tracker = tracker
         self._waiting: deque[Callable[[], None]] = deque()
         self._left_out = 0
-        path = posixpath.join(job_dir, _DIRECTORY, f"{tracker.name}.json")
+        path = posixpath.join(job_dir.trackers, f"{tracker.name}.json")
         known = _known(path)
-        title = posixpath.basename(job_dir.rstrip("/")) or experiment
+        title = job_dir.name or experiment
         try:
             run = tracker.connect(experiment, title, known)
         except Exception as error:  # whatever its library raises
@@ -88,7 +88,7 @@ class TrackedRun:
                 "docs/monitoring.md for what it needs, or leave the flag out"
             ) from None
         if run != known:
-            files.make_directories(posixpath.dirname(path))
+            files.make_directories(job_dir.trackers)
             files.replace(path, json.dumps({"run": run}) + "\n")
         _log.info("%s keeps this run as %s", tracker.name, run)
 

@@ -39,7 +39,6 @@ MANIFEST = "manifest.json"
 _JOB = "job.json"  # what the parts are of, there before the first of them
 _FORMAT = 1
 _ASKED_AT_ONCE = 16  # parts that an earlier process wrote, for their sizes
-PREDICTIONS = "predictions"  # in the job_dir
 _LINE_SECONDS = 10.0
 _log = logging.getLogger(__name__)
 
@@ -231,10 +230,9 @@ class PassPlan:
             (self.checkpoint.path, self.checkpoint.saved_at), data.identity, self.keep, self.form
         )
         settings = inputs.settings
-        directory = posixpath.join(settings.job_dir, PREDICTIONS)
         task = settings.experiment.task
         labels = [label.name for label in task.labels()] if data.labels else []
-        return PredictionParts(directory, of, data, labels)
+        return PredictionParts(settings.job_dir.predictions, of, data, labels)
 
     def output(self, inputs: RunInputs) -> dict[str, int]:
         """What is written to the job_dir: about how many bytes, by what it is."""

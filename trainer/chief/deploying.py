@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 from cloud import deploy
 from tfps.errors import EXIT_OK, UserError
 from tfps.experiment.experiment import NO_EXPORT, Train
-from tfps.job_dir import report
+from tfps.job_dir import JobDir, report
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class DeployPlan(NamedTuple):
         if train.export == NO_EXPORT:
             raise UserError(f"--deploy_to with --train.export={NO_EXPORT}: leave one of them out")
 
-    def carry_out(self, job_dir: str) -> int:
+    def carry_out(self, job_dir: JobDir) -> int:
         """Deploys the exported version; exit code 0 also where `train.export_if` refuses it."""
         done = report.load(job_dir)
         if done and done.export_refused:

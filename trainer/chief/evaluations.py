@@ -10,7 +10,6 @@ from tfps.checkpoint.checkpoint import Checkpoint, TrainedEpoch
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.errors import RunError, UserError
 from tfps.evaluation.history import BestMetric, EarlyStopping, Evaluation, Evaluations
-from tfps.export.saved_model import EXPORT_BEST
 from tfps.export.versions import newest_version
 from tfps.job_dir.report import BestEvaluation, EvaluationRow
 from trainer.chief.engine import Engine
@@ -108,7 +107,7 @@ class JobEvaluations:
                 self._wait_seconds,
             )
             self._evaluate(checkpoint)
-        path = newest_version(posixpath.join(self._settings.job_dir, EXPORT_BEST))
+        path = newest_version(self._settings.job_dir.export_best)
         if path:
             self._report.update(export_best=path)
 

@@ -22,7 +22,7 @@ from tfps.evaluation.metrics import RunningMetrics
 from tfps.experiment.experiment import FLOAT32
 from tfps.experiment.task import Task
 from tfps.export import versions
-from tfps.export.exported_files import EXPORT_DIRECTORY, SCHEMA_FILE
+from tfps.export.exported_files import SCHEMA_FILE
 from tfps.export.parameters import (
     CheckpointParameters,
     Parameters,
@@ -216,7 +216,7 @@ class Exporter:
         """`base` is the directory of versions, "" for the run's, or one for the model itself."""
         self._inputs = inputs
         settings = inputs.settings
-        self._base = base or settings.export or posixpath.join(settings.job_dir, EXPORT_DIRECTORY)
+        self._base = base or settings.export or settings.job_dir.export
         self._has_versions = bool(base) or not settings.export
         # Of an evaluator's versions each is better than all before.
         self._conditions = () if base else settings.experiment.train.export_if

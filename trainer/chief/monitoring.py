@@ -3,7 +3,6 @@
 import dataclasses
 import importlib
 import logging
-import posixpath
 import time
 from collections.abc import Callable, Iterable, Mapping
 
@@ -11,6 +10,7 @@ from tfps.cluster.spec import Cluster
 from tfps.cluster.traffic import Traffic
 from tfps.data.manifest import TrainingData
 from tfps.errors import UserError
+from tfps.job_dir import JobDir
 from tfps.job_dir.task_files import TaskUsage
 from tfps.job_dir.task_name import TaskName
 from tfps.monitoring import recorder
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 class TaskUsages:
     """Asks for what is new, again and again."""
 
-    def __init__(self, job_dir: str, cluster: Cluster):
+    def __init__(self, job_dir: JobDir, cluster: Cluster):
         self._job_dir = job_dir
         self._own = str(cluster.task)
         self._traffic = None if cluster.is_local else Traffic(cluster.addresses()).count
@@ -85,7 +85,7 @@ class Monitoring:
         """Begins to keep what happens in a run."""
         began, job_dir = time.time(), settings.job_dir
         board = StatusBoard(settings, data, states)
-        curves = self.tensorboard or posixpath.join(job_dir, "tensorboard")
+        curves = self.tensorboard or job_dir.tensorboard
         past = _past(job_dir)
         watchers: list[Watcher] = [
             RunHistory(job_dir, began),
@@ -116,7 +116,7 @@ def _tracker(name: str) -> Tracker:
     return tracker
 
 
-def _past(job_dir: str) -> list[RunEvent]:
+def _past(job_dir: JobDir) -> list[RunEvent]:
     """The job's history; one that cannot be read ends no run."""
     try:
         return recorder.read(job_dir)

@@ -25,7 +25,7 @@ from tfps.coordinator.connector import Connector
 from tfps.coordinator.executor import Executor
 from tfps.errors import LostPsError, WorkersChangedError
 from tfps.evaluation.history import Evaluations
-from tfps.job_dir import task_files
+from tfps.job_dir import JobDir, task_files
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 from tfps.job_dir.report import FAILED, FINISHED, INTERRUPTED, reopen
 from tfps.job_dir.task_files import PreemptionNotices
@@ -115,7 +115,7 @@ class Work(Protocol):
 Prepare = Callable[[RunInputs, Executor, ChiefState], Work]
 
 
-def join(cluster: Cluster, job_dir: str, limits: WaitLimits, hint: str) -> ReplicaExecutor:
+def join(cluster: Cluster, job_dir: JobDir, limits: WaitLimits, hint: str) -> ReplicaExecutor:
     """Meets all replicas of a cluster without ps, before TensorFlow is used for anything."""
     reopen(job_dir)
     restart_state = RestartState.found()

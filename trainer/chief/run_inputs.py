@@ -26,6 +26,7 @@ from tfps.experiment.experiment import BEST, NO_EXPORT, WIRE_DTYPES, Experiment
 from tfps.experiment.mode import Mode, suited
 from tfps.experiment.task import Task
 from tfps.export.saved_model import try_export
+from tfps.job_dir import JobDir
 from tfps.leases.bad_record_log import explain_failure
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
@@ -101,7 +102,7 @@ class RunSettings:
 
     experiment: Experiment
     cluster: Cluster
-    job_dir: str
+    job_dir: JobDir
     ps_memory: int | None = None  # bytes (--ps_memory); None asks each ps
     cache_dir: str = ""
     export: str = ""  # where the model itself goes; "" for versions in JOB_DIR/export

@@ -11,6 +11,7 @@ import tensorflow as tf
 import tfps
 from tfps.errors import UserError
 from tfps.experiment.mode import LocalSGD
+from tfps.job_dir import JobDir
 from tfps.job_dir import report as report_file
 from tfps.job_dir.chief_fence import ChiefFence
 from tfps.job_dir.report import (
@@ -35,7 +36,7 @@ class RunReport:
     Raises `SupersededError` if the job_dir is another chief's, `StorageError` if the write fails.
     """
 
-    def __init__(self, job_dir: str, fence: ChiefFence, report: Report):
+    def __init__(self, job_dir: JobDir, fence: ChiefFence, report: Report):
         self._job_dir = job_dir
         self._fence = fence
         self._report = report
@@ -127,7 +128,7 @@ def first_report(inputs: RunInputs, before: Report | None) -> Report:
     )
 
 
-def _last_report(job_dir: str) -> Report | None:
+def _last_report(job_dir: JobDir) -> Report | None:
     """The report of the job's last run; None where there is none that can be used."""
     try:
         return report_file.load(job_dir)

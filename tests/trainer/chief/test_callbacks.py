@@ -15,7 +15,7 @@ from tests.training_fixtures import inputs_of
 from tfps.checkpoint.checkpoint import NO_LOSSES, TrainedEpoch
 from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
-from tfps.job_dir import report
+from tfps.job_dir import JobDir, report
 from trainer.chief.callbacks import Callbacks, make_callbacks
 from trainer.chief.interruption import Interruption
 from trainer.chief.monitoring import Monitoring
@@ -56,7 +56,7 @@ def train(model, data, job_dir, callbacks, epochs=EPOCHS, cluster=None):
     inputs = inputs_of(experiment, job_dir, cluster)
     display = ProgressDisplay(io.StringIO(), False)
     run(inputs, WaitLimits(), Interruption(grace_seconds=0.0), display, Monitoring())
-    return report.read(str(job_dir))
+    return report.read(JobDir(job_dir))
 
 
 def fit(model, callbacks):

@@ -8,7 +8,7 @@ from tests.cloud.deployment import exports
 from tests.job_dir.reports import short_report
 from tfps.errors import UserError
 from tfps.experiment.experiment import Train
-from tfps.job_dir import report
+from tfps.job_dir import JobDir, report
 from trainer.chief.deploying import DeployPlan
 
 IMAGE = "us-central1-docker.pkg.dev/my-project/images/serving:2.20.0"
@@ -101,10 +101,9 @@ def job_dir_fixture(tmp_path):
 def finish(job_dir, **fields):
     """Writes the report of a finished job, and carries out its plan; returns the exit code."""
     found = {"export": f"{job_dir}/export/2", **fields}
-    report.write(job_dir, short_report(status="finished", **found))
-    return DeployPlan.parse(f"--target=tfserving --output={job_dir}/served", job_dir).carry_out(
-        job_dir
-    )
+    report.write(JobDir(job_dir), short_report(status="finished", **found))
+    plan = DeployPlan.parse(f"--target=tfserving --output={job_dir}/served", job_dir)
+    return plan.carry_out(JobDir(job_dir))
 
 
 def served(job_dir):

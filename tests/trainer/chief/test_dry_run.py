@@ -12,6 +12,7 @@ from tests.training_fixtures import dataset, inputs_of
 from tfps import byte_size
 from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
+from tfps.job_dir import JobDir
 from tfps.planner.memory import PROCESS_BYTES, WORKING_BYTES, Placement
 from trainer.chief import preflight
 
@@ -88,7 +89,7 @@ def test_the_plan_says_what_the_job_dir_keeps_and_what_is_free(data, tmp_path):
     size = byte_size.show(Placement.of(inputs.plan.layout, 1).all_bytes)
     assert line.startswith(f"disk: {tmp_path} keeps up to 4 checkpoints of {size} and 3 exports of")
     assert re.search(r" in all; its disk has \S+ \S+ left$", line)
-    in_bucket = dataclasses.replace(inputs.settings, job_dir="gs://bucket/job")
+    in_bucket = dataclasses.replace(inputs.settings, job_dir=JobDir("gs://bucket/job"))
     [line] = preflight.disk_lines(inputs._replace(settings=in_bucket))
     assert line.endswith(" in all; in a bucket")
 

@@ -9,6 +9,7 @@ import numpy as np
 from configs.smoke import get_config
 from tests.training_fixtures import dataset, inputs_of
 from tfps.experiment.experiment import Data
+from tfps.job_dir import JobDir
 from tfps.monitoring import recorder
 from tfps.monitoring.events import ParametersMeasured
 from trainer.chief.engine import spread
@@ -46,7 +47,7 @@ def test_a_run_tells_of_its_parameters_every_second_epoch(tmp_path):
     run(inputs, WaitLimits(), Interruption(grace_seconds=0.0), display, monitoring)
     found = [
         event
-        for event in recorder.read(str(tmp_path / "job"))
+        for event in recorder.read(JobDir(tmp_path / "job"))
         if isinstance(event, ParametersMeasured)
     ]
     assert [event.epoch for event in found] == [2, 4]

@@ -7,7 +7,7 @@ import pytest
 from tests.job_dir.reports import short_report
 from tfps.cluster.monitor import Failures
 from tfps.evaluation.history import BestMetric, Evaluation
-from tfps.job_dir import report
+from tfps.job_dir import JobDir, report
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 from tfps.job_dir.report import (
     FAILED,
@@ -26,7 +26,7 @@ FAILURE = ReportedFailure("ps 0", "its port refused connections", 1.7e9)
 
 @pytest.fixture(name="job_dir")
 def job_dir_fixture(tmp_path):
-    return str(tmp_path)
+    return JobDir(tmp_path)
 
 
 @pytest.fixture(name="run_report")
@@ -70,9 +70,12 @@ def test_the_end_is_told_if_it_can_be_written(run_report, job_dir, tmp_path, cap
     report_end(state, INTERRUPTED)
     assert "error" not in report.read(job_dir)
     report_end(state, FAILED, "ps 0 was lost")
-    assert (report.load(job_dir).status, report.load(job_dir).error) == (FAILED, "ps 0 was lost")
+    assert (report.load(job_dir).status, report.load(job_dir).error) == (
+        FAILED,
+        "ps 0 was lost",
+    )
 
-    file = tmp_path / report.FILE
+    file = tmp_path / "report.json"
     file.unlink()
     file.mkdir()  # which no file can replace
     report_end(state, FAILED, "another")

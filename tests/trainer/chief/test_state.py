@@ -6,6 +6,7 @@ import pytest
 from tests.polling import Polling
 from tfps.cluster.liveness import Liveness
 from tfps.cluster.monitor import TaskMonitor
+from tfps.job_dir import JobDir
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
@@ -37,7 +38,7 @@ def state_fixture(tmp_path, clock):
     """Of a chief whose workers have changed; training goes on after 20 s."""
     addresses = {TaskName("worker", 0): "host:1"}
     monitor = TaskMonitor(addresses, Polling(addresses, lambda address: Liveness.REFUSES))
-    job_dir = str(tmp_path)
+    job_dir = JobDir(tmp_path)
     state = ChiefState(
         limits=WaitLimits(),
         connector=Connection(),
@@ -107,7 +108,7 @@ def test_whoever_was_told_looks_again_after_a_while_only(state):
 
 
 def test_a_chief_that_was_superseded_learns_it_when_it_looks(state, tmp_path):
-    ChiefFence.take_over(str(tmp_path))
+    ChiefFence.take_over(JobDir(tmp_path))
     assert not state.is_asked_to_save
     with pytest.raises(SupersededError):
         look(state)
