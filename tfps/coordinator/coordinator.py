@@ -14,20 +14,10 @@ from tfps.evaluation.metrics import EvaluatedPiece
 from tfps.job_dir.report import WorkerShare
 from tfps.leases.lease import LeaseLength
 from tfps.leases.queue import LeaseQueue
-from tfps.monitoring.events import LeaseTimes
+from tfps.monitoring.events import LeaseTimes, Sampled
 
 POLL_SECONDS = 0.25
 Gradients = tuple[list[np.ndarray], dict[str, np.ndarray]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Progress:
-    """Epoch from 0, records trained in all, and mean loss since the last report or None."""
-
-    epoch: int
-    examples: int
-    examples_per_second: float
-    loss: float | None
 
 
 class Throughput:
@@ -107,43 +97,65 @@ class WorkerShares:
 
 
 class TrainingMeter:
-    """Measures the training of leases, and keeps what was reported last."""
+    """Measures how far the training of leases has come, and takes samples of it."""
 
     def __init__(self, workers: Sequence[int]):
         self.throughput = Throughput()
         self.lease_length = LeaseLength()
         self.worker_shares = WorkerShares(workers)
-        self._loss_of_finished = 0.0
-        self._reported = (0, 0.0)
+        self.loss_sum = 0.0  # over the records of all trained leases, of the loss of their batch
+        self.epoch = 0
+        self.examples = 0
+        self.loss: float | None = None  # mean over the records trained last
+        self._loss_sum = 0.0  # with that of leases in flight
+        self._sampled: tuple[int, float, float] | None = None  # examples, loss, when
 
     def begin(self, queue: LeaseQueue) -> None:
         """Training begins, or goes on after a pause."""
         self.throughput.begin(queue.trained)
         self.worker_shares.begin()
-        self._reported = queue.trained, self._loss_of_finished
+        self.epoch, self.examples, self._loss_sum = queue.epoch, queue.trained, self.loss_sum
+        self._sampled = self._sampled or (self.examples, self.loss_sum, time.monotonic())
 
     def pause(self, queue: LeaseQueue) -> None:
         """Leaves out the time until training goes on."""
         self.throughput.pause(queue.trained)
 
-    @property
-    def loss_sum(self) -> float:
-        """The sum over the records of all leases that are trained of the loss of their batch."""
-        return self._loss_of_finished
-
     def finished(self, loss_sum: float) -> None:
         """Notes the loss of a lease that is trained, the sum over its records."""
-        self._loss_of_finished += loss_sum
+        self.loss_sum += loss_sum
 
-    def measure(self, queue: LeaseQueue, examples: int, loss_sum: float) -> Progress:
-        """How far the training has come."""
+    def measure(self, queue: LeaseQueue, examples: int, loss_sum: float) -> None:
+        """Notes how far the training is, with the records and the loss of leases in flight."""
         examples += queue.trained
-        loss = self._loss_of_finished + loss_sum
+        loss_sum += self.loss_sum
         self.throughput.update(examples)
-        new_examples, new_loss = examples - self._reported[0], loss - self._reported[1]
-        self._reported = examples, loss
-        mean = new_loss / new_examples if new_examples > 0 else None
-        return Progress(queue.epoch, examples, self.throughput.examples_per_second, mean)
+        if examples > self.examples:
+            self.loss = (loss_sum - self._loss_sum) / (examples - self.examples)
+        self.epoch, self.examples, self._loss_sum = queue.epoch, examples, loss_sum
+
+    def since_sample(self) -> tuple[int, float, float]:
+        """Records trained since the last sample, the sum of their loss, and the seconds."""
+        examples, loss_sum, then = self._sampled or (self.examples, self._loss_sum, math.inf)
+        now = time.monotonic()
+        return self.examples - examples, self._loss_sum - loss_sum, now - then
+
+    def sample(self, queue: LeaseQueue, steps: int) -> Sampled:
+        """How far the training was when it was last measured; `steps` counts updates."""
+        new, loss_sum, seconds = self.since_sample()
+        self._sampled = self.examples, self._loss_sum, time.monotonic()
+        return Sampled(
+            at=time.time(),
+            epoch=self.epoch,
+            examples=self.examples,
+            steps=steps,
+            loss=loss_sum / new if new > 0 else None,
+            examples_per_second=max(0, new) / seconds if seconds > 0 else 0.0,
+            repeated=queue.repeated,
+            bad=queue.bad,
+            workers=tuple(self.worker_shares.report()),
+            leases=self.worker_shares.lease_times,
+        )
 
 
 class Coordinator(Protocol):
@@ -155,7 +167,7 @@ class Coordinator(Protocol):
         self,
         queue: LeaseQueue,
         pause: Callable[[], bool],
-        report: Callable[[Progress], None],
+        report: Callable[[TrainingMeter], None],
         due: float = math.inf,
     ) -> None:
         """Trains to the end of the epoch, or until `pause` is true and no lease is in flight.

@@ -10,7 +10,7 @@ from tfps import byte_size
 from tfps.checkpoint.checkpoint import NO_LOSSES, Checkpoint
 from tfps.checkpoint.saver import Saver
 from tfps.cluster.ps_calls import PsCalls
-from tfps.coordinator.coordinator import Progress
+from tfps.coordinator.coordinator import TrainingMeter
 from tfps.data import shards
 from tfps.data.manifest import Manifest
 from tfps.errors import LostPsError, UserError, WorkersChangedError
@@ -231,12 +231,13 @@ class Training:
         """Trains until a checkpoint is due or the epoch ends, saves it and has it evaluated."""
         epoch, epochs = self._queue.epoch, self._train.epochs
         data = self._inputs.data.train
-        board, shares = self._state.observer.board, self._coordinator.meter.worker_shares
+        observer = self._state.observer
 
-        def report(progress: Progress) -> None:
-            self._state.trained(progress.examples)
-            self._observe(progress)
-            display.show(lambda: board.status(progress, shares))
+        def report(meter: TrainingMeter) -> None:
+            self._state.trained(meter.examples)
+            observer.look_for_losses(self._state.monitor.failures)
+            observer.progressed(meter, self._queue, self._steps)
+            display.show(lambda: observer.board.status(meter))
             self._saver.poll()
 
         due = time.monotonic() + self._train.checkpoint_seconds
@@ -247,7 +248,7 @@ class Training:
 
         with self._state.interruption.deferred():
             self._train_leases(pause, report, due)
-            self._state.observer.paused(self._queue, shares, self._steps)
+            observer.paused(self._coordinator.meter, self._queue, self._steps)
             self._save(data.of_epoch(epoch))
             if self._state.is_asked_to_save:
                 self._saver.finish()
@@ -267,7 +268,7 @@ class Training:
             self._evaluations.update(self._checkpoint, has_ended_epoch=False)
 
     def _train_leases(
-        self, pause: Callable[[], bool], report: Callable[[Progress], None], due: float
+        self, pause: Callable[[], bool], report: Callable[[TrainingMeter], None], due: float
     ) -> None:
         """Trains until a pause is asked for or the epoch ends, and counts the loss."""
         meter, queue = self._coordinator.meter, self._queue
@@ -333,17 +334,6 @@ class Training:
         reason = self._state.take_reason_to_change()
         if reason and not self._queue.finished:
             raise WorkersChangedError(reason)
-
-    def _observe(self, progress: Progress) -> None:
-        """Tells of lost tasks, and now and then of how far the training is."""
-        observer = self._state.observer
-        observer.look_for_losses(self._state.monitor.failures)
-        observer.progressed(
-            progress,
-            self._queue,
-            self._coordinator.meter.worker_shares,
-            self._steps,
-        )
 
     def _steps(self) -> int:
         """Number of updates of the parameters."""
