@@ -18,6 +18,7 @@ from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.keyed_rows import SavedKeyedRows
 from tfps.checkpoint.restore import restore, restore_newest
 from tfps.errors import UserError
+from tfps.job_dir import JobDir
 
 TASK, GROUP = Keyed(), "keys_dim4"
 MOST = 0.8  # of a full checkpoint's bytes that an increment may have here
@@ -33,7 +34,7 @@ def small_pieces_fixture(monkeypatch):
 
 @pytest.fixture(name="directory")
 def directory_fixture(tmp_path):
-    return CheckpointDirectory(str(tmp_path))
+    return CheckpointDirectory(JobDir(tmp_path))
 
 
 @pytest.fixture(name="trained")

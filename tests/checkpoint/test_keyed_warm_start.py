@@ -10,6 +10,7 @@ from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.layer_transfer import LayerSelection
 from tfps.checkpoint.restore import WarmStart
 from tfps.errors import UserError
+from tfps.job_dir import JobDir
 from tfps.leases.queue import QueueState
 
 TASK = Keyed()
@@ -23,7 +24,7 @@ def job_fixture(tmp_path_factory):
     trainer.train(USERS, KEYS)
     trainer.train(URLS, KEYS[:3])
     trainer.train(USERS, KEYS[:2])
-    save(CheckpointDirectory(str(job_dir)), trainer.store, QueueState(2), DATA)
+    save(CheckpointDirectory(JobDir(job_dir)), trainer.store, QueueState(2), DATA)
     return str(job_dir), trainer.store
 
 

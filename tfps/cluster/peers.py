@@ -9,6 +9,7 @@ from tfps.cluster.preflight import TaskCheck, Wanted, check_tasks
 from tfps.cluster.prober import ask_all
 from tfps.cluster.spec import Cluster
 from tfps.errors import RunError
+from tfps.job_dir import JobDir
 from tfps.job_dir.task_name import TaskName
 
 _POLL_SECONDS = 0.2
@@ -16,7 +17,7 @@ _LEAVE_SECONDS = 30.0  # a ps that was let go ends within
 
 
 def check_peers(
-    cluster: Cluster, job_dir: str, memory: Mapping[TaskName, int], limit_seconds: float
+    cluster: Cluster, job_dir: JobDir, memory: Mapping[TaskName, int], limit_seconds: float
 ) -> list[TaskCheck]:
     """Looks whether every worker and ps can take part.
 

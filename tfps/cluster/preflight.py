@@ -13,6 +13,7 @@ from tfps import byte_size
 from tfps.cluster.identity import ServerIdentity
 from tfps.cluster.liveness import Liveness
 from tfps.cluster.prober import Prober, Sighting
+from tfps.job_dir import JobDir
 from tfps.job_dir.task_files import TaskInfo
 from tfps.job_dir.task_name import TaskName
 
@@ -68,7 +69,7 @@ class Wanted(NamedTuple):
     """
 
     tasks: Mapping[str, int]
-    job_dir: str
+    job_dir: JobDir
     memory: Mapping[TaskName, int]
 
 
@@ -140,7 +141,7 @@ def _of_server(task: TaskName, address: str, identity: ServerIdentity, wanted: W
     return TaskCheck(task, address, Liveness.ANSWERS, task_info, mismatch, identity.incarnation)
 
 
-def _task_info(task: TaskName, identity: ServerIdentity, job_dir: str) -> TaskInfo | None:
+def _task_info(task: TaskName, identity: ServerIdentity, job_dir: JobDir) -> TaskInfo | None:
     """What that very server has announced; None if it announces nothing."""
     deadline = time.monotonic() + _ANNOUNCE_SECONDS
     while True:

@@ -17,7 +17,7 @@ from tfps.cluster.liveness import probe
 from tfps.cluster.prober import PROBE_SECONDS
 from tfps.cluster.spec import Cluster
 from tfps.errors import RunError
-from tfps.job_dir import report
+from tfps.job_dir import JobDir, report
 from tfps.job_dir.task_files import PreemptionNotices, TaskInfo
 from tfps.storage.failures import StorageError
 
@@ -45,7 +45,7 @@ class ServerOptions:
 
 
 def serve(
-    cluster: Cluster, job_dir: str, options: ServerOptions, asked_to_end: threading.Event
+    cluster: Cluster, job_dir: JobDir, options: ServerOptions, asked_to_end: threading.Event
 ) -> None:
     """Runs this task's TensorFlow server; returns when the chief is done, or soon when asked to.
 
@@ -75,7 +75,7 @@ def serve(
 
 
 def watch_for_end_of_chief(
-    cluster: Cluster, job_dir: str, options: ServerOptions
+    cluster: Cluster, job_dir: JobDir, options: ServerOptions
 ) -> concurrent.futures.Future:
     """Waits for the chief's end in a thread, so that it is seen whatever this one does.
 
@@ -127,7 +127,7 @@ def wait_for_end_of_chief(
             )
 
 
-def is_done(job_dir: str) -> bool:
+def is_done(job_dir: JobDir) -> bool:
     """Whether the job's report says that its chief will do no more."""
     try:
         fields = report.read(job_dir, patience=0.0)
@@ -177,7 +177,7 @@ def _start(cluster: Cluster, options: ServerOptions) -> tf.distribute.Server:
         raise port_error(cluster, error.message) from None
 
 
-def _announce(cluster: Cluster, job_dir: str) -> None:
+def _announce(cluster: Cluster, job_dir: JobDir) -> None:
     """Says in the job_dir what serves here, for the chief to compare."""
     port = cluster.address.rsplit(":", 1)[1]
     identity = ServerIdentity.ask(f"localhost:{port}", _ANNOUNCE_SECONDS)

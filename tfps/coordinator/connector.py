@@ -22,6 +22,7 @@ from tfps.cluster.preflight import TaskCheck, Wanted, check_tasks
 from tfps.cluster.spec import Cluster
 from tfps.coordinator.executor import ClusterExecutor, Executor, LocalExecutor
 from tfps.errors import LostPsError, RunError, UserError, WorkersChangedError
+from tfps.job_dir import JobDir
 from tfps.job_dir.task_name import TaskName
 
 _LEAST_SECONDS = 20.0  # to connect to tasks that have just answered
@@ -88,7 +89,7 @@ class Connector:
     def __init__(
         self,
         cluster: Cluster,
-        job_dir: str,
+        job_dir: JobDir,
         limit_seconds: float,
         min_workers: int,
         again: bool,
