@@ -1,4 +1,4 @@
-"""The directory of a job: where each thing lies in it, and the files by which its tasks communicate."""
+"""The directory of a job: where each thing lies, and the files by which its tasks communicate."""
 
 import posixpath
 
