@@ -213,7 +213,7 @@ def test_a_model_has_a_table_of_as_many_rows_as_are_allowed():
 @pytest.mark.parametrize(
     ("use", "message"),
     [
-        ("whole", "layer 'rows/table': the model uses its whole table .*has none; call the layer"),
+        ("whole", "layer 'rows/table': the model uses its whole table .*has no matrix; call"),
         ("weights", "layer 'rows/table': rows of a table without a vocabulary belong to keys"),
         ("matrix", "'rows/table/embeddings': its initializer Constant looks at the shape"),
         ("glorot", "'rows/table/embeddings': its initializer GlorotUniform looks at the shape"),

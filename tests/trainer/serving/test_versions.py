@@ -158,7 +158,7 @@ def test_two_models_that_do_not_fit_beside_each_other_are_not_loaded(kept, tmp_p
     put(kept, tmp_path, 2)
     versions.look()
     assert versions.newest.number == 1
-    assert "beside the 1 MiB that it holds" in versions.failures()[2]
+    assert " next to 1 MiB of others" in versions.failures()[2]
 
 
 def test_one_version_s_directory_is_served_and_not_followed(kept, tmp_path):
