@@ -52,8 +52,9 @@ lint: install
 types: install
 	$(BIN)/mypy
 
+# Three processes for two cores: for a quarter of the time a test waits for its programs.
 test: lint types
-	$(BIN)/pytest -m 'not slow and not models and not slurm' -n 2 --dist loadfile --no-loadscope-reorder --durations=20
+	$(BIN)/pytest -m 'not slow and not models and not slurm' -n 3 --dist loadfile --no-loadscope-reorder --durations=20
 
 # The census job on the real data (UCI Adult): make census CENSUS=DIR with adult.data and adult.test.
 census: install

@@ -70,6 +70,7 @@ def test_every_field_of_its_report_is_explained(job_dir):
     assert sorted(told) == sorted([*fields, *examples, "error"])  # which a run has that fails
 
 
+@pytest.mark.slow
 def test_many_ids_per_record_from_the_pages_to_predictions_for_rows_of_text(tmp_path):
     (model,), (tagged, *_) = code_of("README.md"), code_of("docs/embeddings.md")
     (tmp_path / "tagged.py").write_text(model + tagged)
@@ -102,6 +103,7 @@ def test_many_ids_per_record_from_the_pages_to_predictions_for_rows_of_text(tmp_
         model.predict(found.features)
 
 
+@pytest.mark.slow
 def test_a_table_without_a_vocabulary_from_the_page_to_predictions_for_new_users(tmp_path):
     (model,), (_, any_users, *_) = code_of("README.md"), code_of("docs/embeddings.md")
     (tmp_path / "any_users.py").write_text(model + any_users)

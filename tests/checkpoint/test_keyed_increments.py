@@ -108,6 +108,7 @@ def test_keys_that_were_forgotten_are_gone_after_a_restore(trained, directory):
     assert rows_of(other) == rows_of(store)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_restored_goes_on_with_the_same_base(trained, directory):
     with saver_of(directory, trained.store, largest_increment=MOST) as saver:
         full = save(saver, 0)
@@ -156,6 +157,7 @@ def spoil(checkpoint):
         flip_bit(file, file.stat().st_size // 2)
 
 
+@pytest.mark.slow
 def test_damage_is_told_and_passed_over(saved, directory, caplog):
     full, increment, held = saved
     spoil(increment)
@@ -182,6 +184,7 @@ def test_damage_of_its_base_is_its_own(saved, directory, damage, why):
         restore_newest(directory, store_of(TASK), DATA)
 
 
+@pytest.mark.slow
 def test_rows_that_neither_it_nor_its_base_holds_are_damage(saved, trained, directory):
     increment = saved[1]
     with saver_of(directory, trained.store, largest_increment=MOST) as saver:

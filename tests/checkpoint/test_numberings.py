@@ -68,7 +68,7 @@ def go_on(directory, store):
     restore(directory.latest(), store, DATA)
 
 
-@pytest.mark.quick("go_on")
+@pytest.mark.slow
 @pytest.mark.parametrize("use", [begin, go_on])
 def test_words_that_were_appended_are_taken_and_words_in_another_order_refused(directory, use):
     use(directory, store_of(Towns(("Ulm", "Bonn", "Rom"))))

@@ -7,6 +7,7 @@ os.environ["GRPC_FAIL_FAST"] = "use_caller"
 os.environ |= {"https_proxy": "http://127.0.0.1:1", "no_proxy": "127.0.0.1,localhost"}
 os.environ |= {"NO_GCE_CHECK": "true", "GCS_RETRY_CONFIG_MAX_RETRIES": "1"}
 
+import faulthandler
 import json
 import socket
 import sys
@@ -210,5 +211,6 @@ def _address() -> str:
 
 
 if __name__ == "__main__":
+    faulthandler.dump_traceback_later(180, exit=True)  # before the test that waits gives up
     print(json.dumps(main()), flush=True)
     os._exit(0)

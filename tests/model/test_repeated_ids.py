@@ -65,6 +65,7 @@ def batches(count):
         yield {"text": text, "title": title}, label
 
 
+@pytest.mark.quick("lazy")
 @pytest.mark.parametrize(
     ("optimizer", "sync_every", "row_updates"),
     [
@@ -92,6 +93,7 @@ def test_a_dense_table_is_refused_where_the_sum_would_train_it_otherwise():
     rules_of(keras.optimizers.SGD(0.1), dense_table_bytes=1000)
 
 
+@pytest.mark.slow
 def test_a_variance_that_would_be_negative_is_refused():
     with pytest.raises(UserError, match=r"'word/embeddings': optimizer rm_sprop: with centered"):
         rules_of(keras.optimizers.RMSprop(centered=True))

@@ -65,6 +65,7 @@ def test_bounded_staleness_pulls_ahead_within_its_bound():
     check(Bounded(max_staleness=2), pipeline_depth=2)
 
 
+@pytest.mark.quick("task0")
 @pytest.mark.parametrize("task", [Clipped(), Half()])
 def test_clipped_gradients_and_a_scaled_loss_suit_every_mode(task):
     for mode in ("sync", "bounded", "local_sgd"):
@@ -99,6 +100,7 @@ class WithoutVocabulary(Smoke):
         return keras.Model(token, keras.layers.Dense(1)(rows))
 
 
+@pytest.mark.quick("mode0*")
 @pytest.mark.parametrize(
     ("mode", "message"),
     [

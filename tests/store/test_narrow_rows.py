@@ -162,7 +162,7 @@ def test_a_checkpoint_is_read_as_the_ps_have_it(form, tmp_path):
     assert {ids.row, keys.row} == {group.row for group in store.layout.groups}
 
 
-@pytest.mark.quick("theirs1-ours1")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("theirs", "ours"),
     [
@@ -227,6 +227,7 @@ def test_an_update_rounds_each_value_to_one_of_its_neighbours():
     assert abs((found - asked).mean()) < 6 * np.abs(up - down).mean() / 2 / np.sqrt(found.size)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_with_rows_of_another_dtype_does_not_fit(tmp_path):
     store, step = make(("sgd", "bfloat16"))
     train(step, 0, 2)

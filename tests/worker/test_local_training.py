@@ -100,6 +100,7 @@ class Half(InHalfPrecision, WithOptimizer):
     """In float16, with a loss that is scaled."""
 
 
+@pytest.mark.slow
 def test_steps_that_overflow_change_nothing_but_the_scale_as_with_a_push_for_every_step(manifest):
     """From a scale at which the first steps overflow, some of them between good ones."""
     task, trained = Half(rule=keras.optimizers.Adam(0.01)), []

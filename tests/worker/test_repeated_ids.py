@@ -73,6 +73,7 @@ def joined_batches(trainer, case):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     ["sync", *(pytest.param(n, marks=pytest.mark.slow) for n in ("async", "bounded", "local_sgd"))],

@@ -65,7 +65,7 @@ def dense_of(trainer):
     return [*named.values(), row.reshape(DIM)]
 
 
-@pytest.mark.quick("async-adagrad")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "optimizer"),
     [

@@ -110,6 +110,7 @@ def test_a_ps_that_tells_of_too_little_memory_cannot_take_part(data, ps, tmp_pat
         connector.connect()
 
 
+@pytest.mark.quick("True")
 @pytest.mark.parametrize("works", [False, True])
 def test_a_chief_that_has_too_little_memory_is_refused_before_the_training(
     data, tmp_path, monkeypatch, works
