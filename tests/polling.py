@@ -3,7 +3,7 @@
 import threading
 import time
 
-from tfps.cluster.prober import Sighting
+from tfps.cluster.liveness import ProbeResult
 
 
 class Polling:
@@ -30,5 +30,5 @@ class Polling:
     def _run(self, address, tell):
         while not self._stop.wait(self._interval):
             since, when = time.monotonic(), time.time()
-            tell(Sighting(address, self._probe(address), since, when))
+            tell(ProbeResult(address, self._probe(address), since, when))
             self.heard = time.monotonic()

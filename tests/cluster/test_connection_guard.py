@@ -9,16 +9,15 @@ import threading
 import psutil
 import pytest
 import tensorflow as tf
+from tfps.cluster.sighting_report import LONGEST_REPORT, ProbeResultReport
 
 from tests import peers
 from tests.peers import Peer
 from tfps.cluster import connection_guard
 from tfps.cluster.connection_breaker import ConnectionBreaker
 from tfps.cluster.connection_guard import ConnectionGuard
-from tfps.cluster.liveness import Liveness
+from tfps.cluster.liveness import Liveness, ProbeResult
 from tfps.cluster.monitor import SILENT_SECONDS
-from tfps.cluster.prober import Sighting
-from tfps.cluster.sighting_report import LONGEST_REPORT, SightingReport
 from tfps.job_dir.task_name import TaskName
 
 WAIT = 20
@@ -148,10 +147,10 @@ def test_news_that_is_not_read_is_told_when_it_is():
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         sights, heard = Sights(), []
-        SightingReport(sights, theirs).start(heard.append)
+        ProbeResultReport(sights, theirs).start(heard.append)
         for seen in (Liveness.REFUSES, Liveness.ANSWERS, Liveness.ANSWERS):
             for task in range(5000):
-                sights.tell(Sighting(f"host-{task}:1", seen, 1.0, 2.0))
+                sights.tell(ProbeResult(f"host-{task}:1", seen, 1.0, 2.0))
         assert len(heard) == 15_000
         newest, messages = {}, 0
         while len(newest) < 5000 or set(newest.values()) != {"ANSWERS"}:

@@ -2,11 +2,11 @@ import select
 import time
 
 import pytest
+from tfps.cluster.http2 import Frame, Http2Connection, NotHttp2Error
 
 from tests import peers
 from tests.peers import Peer
 from tfps.cluster import http2
-from tfps.cluster.http2 import Frame, Http2Connection, NotHttp2Error
 
 SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 

@@ -3,7 +3,7 @@ import tensorflow as tf
 
 from tests import peers
 from tests.peers import Peer
-from tfps.cluster.identity import ServerIdentity
+from tfps.cluster.liveness import ServerIdentity
 from tfps.job_dir.task_name import TaskName
 
 

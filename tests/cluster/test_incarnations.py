@@ -4,10 +4,8 @@ import subprocess
 import sys
 
 from tests import peers
-from tfps.cluster.identity import ServerIdentity
-from tfps.cluster.incarnations import Incarnations
-from tfps.cluster.liveness import Liveness
-from tfps.cluster.preflight import TaskCheck
+from tfps.cluster.liveness import Liveness, ServerIdentity
+from tfps.cluster.preflight import Incarnations, TaskCheck
 from tfps.job_dir.task_name import TaskName
 
 SERVER = """
@@ -43,7 +41,7 @@ def test_another_server_in_a_tasks_place_is_told_and_none_is_not():
             TaskCheck(TaskName("worker", 0), address, Liveness.ANSWERS, incarnation=number + 1),
             TaskCheck(TaskName("ps", 4), address, Liveness.SILENT),
         ]
-        servers = Incarnations.of(checks, "ps")
+        servers = Incarnations(checks, "ps")
         assert servers.replaced() == []
     assert servers.replaced() == []  # nobody answers: that is for the monitor to tell
     with server(address):

@@ -7,9 +7,8 @@ from tests import peers
 from tests.peers import Peer
 from tests.polling import Polling
 from tfps.cluster import monitor
-from tfps.cluster.liveness import Liveness
+from tfps.cluster.liveness import Liveness, Prober
 from tfps.cluster.monitor import Failure, Failures, TaskMonitor
-from tfps.cluster.prober import Prober
 from tfps.cluster.server import ServerOptions, wait_for_end_of_chief
 from tfps.errors import RunError
 from tfps.job_dir.task_name import TaskName
@@ -150,7 +149,7 @@ def test_what_was_seen_by_now_can_be_waited_for():
     watch = TaskMonitor(addresses, Polling(addresses, lambda _: Liveness.SILENT, 0.5))
     watch.start()
     assert not watch.outages()
-    watch.hear_news()
+    watch.wait_for_pending_probes()
     assert [str(outage) for outage in watch.outages()] == ["ps 0 at host:1"]
     watch.stop()
 

@@ -2,12 +2,12 @@ import socket
 import threading
 
 import pytest
+from tfps.cluster.names import Names
 
 from tests import peers
 from tests.peers import Peer
 from tfps.cluster import names as names_module
 from tfps.cluster.liveness import Liveness, probe
-from tfps.cluster.names import Names
 
 WAIT = 20
 REAL = socket.getaddrinfo

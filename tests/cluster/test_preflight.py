@@ -6,8 +6,7 @@ import tensorflow as tf
 
 from tests import peers
 from tests.peers import Peer
-from tfps.cluster.identity import ServerIdentity
-from tfps.cluster.liveness import Liveness
+from tfps.cluster.liveness import Liveness, ServerIdentity
 from tfps.cluster.preflight import Wanted, check_tasks
 from tfps.cluster.spec import Cluster
 from tfps.job_dir.task_files import TaskInfo

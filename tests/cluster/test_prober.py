@@ -6,14 +6,13 @@ import threading
 
 import pytest
 import tensorflow as tf
+from tfps.cluster.http2 import Http2Connection
 
 from tests import peers
 from tests.answering_servers import AnsweringServers
 from tests.peers import Peer
 from tfps.cluster import names as names_module
-from tfps.cluster.http2 import Http2Connection
-from tfps.cluster.liveness import Liveness
-from tfps.cluster.prober import Prober, ask_all
+from tfps.cluster.liveness import Liveness, Prober, ask_all
 
 WAIT = 20
 REAL = socket.getaddrinfo

@@ -4,11 +4,11 @@ import time
 import uuid
 
 import pytest
+from tfps.cluster.http2 import Http2Connection
 
 from tests import peers
 from tests.peers import Peer
 from tfps.cluster import names as names_module
-from tfps.cluster.http2 import Http2Connection
 from tfps.cluster.sockets import Connections, keep_alive, start_keep_alive
 
 

@@ -3,9 +3,8 @@ import itertools
 import pytest
 import tensorflow as tf
 
-from tfps.cluster.liveness import Liveness
+from tfps.cluster.liveness import Liveness, ProbeResult
 from tfps.cluster.monitor import TaskMonitor
-from tfps.cluster.prober import Sighting
 from tfps.coordinator.executor import ClosureFailure, FailureLog, RepeatedFailure
 from tfps.errors import LostPsError, RunError
 from tfps.job_dir.task_name import TaskName
@@ -82,8 +81,8 @@ def test_it_counts_again_after_what_was_trained_and_after_a_loss(repeated, monit
     most = [failure(worker) for worker in WORKERS * 2]
     for forget in (
         repeated.forget,
-        lambda: monitor.note(Sighting("host:1", Liveness.REFUSES, 0.0, 0.0)),
-        lambda: monitor.note(Sighting("host:1", Liveness.ANSWERS, 0.0, 0.0)),
+        lambda: monitor.note(ProbeResult("host:1", Liveness.REFUSES, 0.0, 0.0)),
+        lambda: monitor.note(ProbeResult("host:1", Liveness.ANSWERS, 0.0, 0.0)),
     ):
         repeated.note(most)
         forget()

@@ -16,8 +16,7 @@ from tensorflow.python.eager import context
 
 from cloud.local.command import Ports
 from tests.project import ROOT
-from tfps.cluster.identity import ServerIdentity
-from tfps.cluster.liveness import Liveness, probe
+from tfps.cluster.liveness import Liveness, ServerIdentity, probe
 
 LIBRARIES = ("libtensorflow_cc.so.2", "libtensorflow_framework.so.2")
 

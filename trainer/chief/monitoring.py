@@ -7,8 +7,8 @@ import posixpath
 import time
 from collections.abc import Callable, Iterable, Mapping
 
+from tfps.cluster.sockets import Traffic
 from tfps.cluster.spec import Cluster
-from tfps.cluster.traffic import Traffic
 from tfps.errors import UserError
 from tfps.job_dir.task_files import TaskUsage
 from tfps.job_dir.task_name import TaskName

@@ -13,8 +13,7 @@ from configs.smoke import get_config
 from tests import peers
 from tests.peers import Peer
 from tests.training_fixtures import dataset
-from tfps.cluster.identity import ServerIdentity
-from tfps.cluster.liveness import Liveness
+from tfps.cluster.liveness import Liveness, ServerIdentity
 from tfps.cluster.spec import Cluster
 from tfps.coordinator.connector import Connector
 from tfps.errors import UserError
@@ -117,7 +116,7 @@ def test_a_chief_that_has_too_little_memory_is_refused_before_the_training(
     cluster = Cluster(("127.0.0.1:1",), ("127.0.0.1:2",), ("127.0.0.1:3",), chief_works=works)
     inputs = inputs_for(data, tmp_path, cluster)
     needed = preflight.chief_memory(inputs).needed_bytes
-    monkeypatch.setattr("tfps.cluster.own_memory.limit", lambda: needed - 1)
+    monkeypatch.setattr("tfps.cluster.resources.memory_limit", lambda: needed - 1)
     with pytest.raises(UserError, match=r"the chief needs about .* but may have ") as raised:
         preflight.check_machine(inputs, is_serving=True)
     assert "--train.export=none exports none" in str(raised.value)
@@ -127,7 +126,7 @@ def test_a_chief_that_has_too_little_memory_is_refused_before_the_training(
 
 
 def test_one_process_that_has_too_little_memory_is_refused(data, tmp_path, monkeypatch):
-    monkeypatch.setattr("tfps.cluster.own_memory.limit", lambda: 1 << 30)
+    monkeypatch.setattr("tfps.cluster.resources.memory_limit", lambda: 1 << 30)
     with pytest.raises(UserError, match=r"this process needs about .* several ps would share"):
         preflight.check_machine(inputs_for(data, tmp_path, Cluster()))
 
