@@ -23,7 +23,7 @@ from benchmarks import datasets, systems
 from benchmarks.cases import Case
 from benchmarks.measurement import Failed, started, tail
 from benchmarks.systems import System, system
-from tfps.job_dir import report
+from tfps.job_dir import JobDir, report
 
 _CASE = Case(rows=200_000)
 _DIM = 24  # 26 tables of 200,000 rows with Adagrad's slots: 998 MB
@@ -161,7 +161,7 @@ def measure_restore(
 ) -> None:
     """Prints how fast the ps read a job's newest checkpoint."""
     watch(flags, data, job_dir, 1.0, "false", saves=1)
-    fields = report.read(str(job_dir))
+    fields = report.read(JobDir(job_dir))
     assert fields
     show(what, fields["checkpoints"]["bytes"], fields["restore_seconds"])
 
@@ -200,7 +200,7 @@ def watch(
                 run.examples.append(trained[0])
             if not _SAVED.search(line):
                 continue
-            fields = report.read(str(job_dir))
+            fields = report.read(JobDir(job_dir))
             run.saves.append((now, fields["checkpoints"] if fields else {}))
             if len(run.saves) == (saves or flags.saves):
                 return run

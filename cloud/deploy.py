@@ -7,7 +7,6 @@ each with the target's own flags; a target says which of them it has.
 """
 
 import os
-import posixpath
 import shlex
 import sys
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from cloud import deployment_flags, machine_flag, remote_target
 from cloud.command_line import CommandLine
 from cloud.deployment.target import OF_NAME, VERBS, DeployTarget
 from tfps.errors import RunError, UserError
-from tfps.export.exported_files import EXPORT_DIRECTORY
+from tfps.job_dir import JobDir
 from tfps.storage.paths import is_local
 
 _TARGETS = {
@@ -83,7 +82,7 @@ def _check(arguments: Sequence[str], job_dir: str, here: bool) -> None:
             raise UserError(f"--{flag} is for the program by itself; leave it out")
     target: DeployTarget = line.target()
     place = os.path.abspath(job_dir) if is_local(job_dir) else job_dir.rstrip("/")
-    base = posixpath.join(place, EXPORT_DIRECTORY)
+    base = JobDir(place).export
     target.check(deployment_flags.server_settings(line.values, base), base)
     if here:
         target.check_here()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from tfps.cluster.spec import CLUSTER_SPEC, JOBS, TF_CONFIG, TF_CONFIG_FILE
-from tfps.cluster.tf_config import LAST_PORT
+from tfps.cluster.tf_config import LAST_PORT, chief_worker_port_of
 from tfps.errors import UserError
 from tfps.experiment import field_flags
 

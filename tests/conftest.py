@@ -1,5 +1,6 @@
-"""Signals and environment as every test finds them; files with long tests first."""
+"""Signals and environment as every test finds them; which cases are quick; files by length."""
 
+import fnmatch
 import gc
 import os
 import signal
@@ -7,27 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests import durations
 from tests.loaded import client
 
-# So that none of them is begun last, when only one process still has work.
-_LONGEST = (
-    "test_killed_saves.py",
-    "test_hangs.py",
-    "test_keras_models.py",
-    "test_killed_workers.py",
-    "test_training.py",
-    "test_recovery.py",
-    "test_bad_input.py",
-    "test_closures.py",
-    "test_barrier_loop.py",
-    "test_evaluations.py",
-    "test_evaluator.py",
-    "test_faults.py",
-    "test_parameter_store.py",
-    "test_embedding_training.py",
-    "test_directory.py",
-    "test_readme.py",
-)
 _IGNORED = "TFPS_TESTS_IGNORED_SIGNALS"  # tells pytest's own processes what the first one found
 
 
@@ -46,10 +29,25 @@ def pytest_configure() -> None:
     gc.set_threshold(100_000, 50, 50)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the tests of some files before all others."""
-    places = {name: place for place, name in enumerate(_LONGEST)}
-    items.sort(key=lambda item: places.get(item.path.name, len(_LONGEST)))
+@pytest.hookimpl(tryfirst=True)  # before those that are slow are left out
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks as slow all cases that a test's `quick` does not name; puts the longest files first."""
+    unnamed = {}
+    for item in items:
+        for mark in item.iter_markers("quick"):
+            test = item.nodeid.partition("[")[0]
+            case = item.nodeid.removeprefix(test)[1:-1]
+            named = {pattern for pattern in mark.args if fnmatch.fnmatchcase(case, pattern)}
+            unnamed[test] = unnamed.get(test, set(mark.args)) - named
+            if not named:
+                item.add_marker(pytest.mark.slow)
+    are_all_here = not any("::" in argument for argument in config.args)
+    wrong = {test: patterns for test, patterns in unnamed.items() if patterns}
+    if are_all_here and wrong:
+        raise pytest.UsageError(f"`quick` names no case: {wrong}")
+    # Else a long one that is begun last leaves all other processes without work.
+    seconds = durations.read()
+    items.sort(key=lambda item: -seconds.get(durations.file_of(item), 0))
 
 
 @pytest.fixture(scope="session", autouse=True)

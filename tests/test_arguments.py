@@ -23,11 +23,10 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tfps.cluster.spec import Cluster
+from tests.training_fixtures import inputs_of
 from tfps.errors import RunError, UserError
 from tfps.experiment.mode import MODES
 from tfps.model.inputs import signature_specs
-from trainer.chief.run_inputs import RunInputs
 
 LIMIT_SECONDS = 10
 LONGEST_MESSAGE = 1500
@@ -300,7 +299,7 @@ def test_drawn_arguments_are_refused_in_a_sentence(tmp_path):
         if isinstance(made, tfps.Experiment):
             named = made.data if made.data.train else dataclasses.replace(made.data, train=data)
             run = dataclasses.replace(made, data=named)
-            RunInputs.check(run, Cluster(), str(tmp_path / "job"), None)
+            inputs_of(run, tmp_path / "job")
 
     counts, wrong = {"taken": 0, "refused": 0}, {}
     by_name = {name: [each for of, each in CASES if of == name] for name in CALLED}

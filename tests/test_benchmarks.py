@@ -26,6 +26,7 @@ from benchmarks.unwatched_task import WATCHING
 from tests.loaded import client
 from tests.project import ROOT
 from tfps.experiment import overrides
+from tfps.job_dir import JobDir
 from tfps.job_dir.task_files import start_reporting
 from tfps.job_dir.task_name import TaskName
 from tfps.monitoring.recorder import RunRecorder
@@ -314,6 +315,7 @@ def test_the_ps_of_the_floor_sends_a_batch_s_rows_and_dense_parameters(two_rows)
             assert received(connection, 1) == 1
 
 
+@pytest.mark.slow
 def test_a_million_records_cross_bare_sockets(two_rows, tmp_path):
     """What crosses loopback is counted; the window's ends are not those of a step."""
     window = Window(0.1, 0.5, 60.0)
@@ -366,7 +368,7 @@ def test_peers_and_tfps_train_the_same_model(model):
 
 def test_the_threads_that_are_left_out_or_metered_are_those_that_watch(tmp_path):
     recorder = RunRecorder([])
-    start_reporting(str(tmp_path), TaskName("worker", 0), seconds=1e6)  # it reports once
+    start_reporting(JobDir(tmp_path), TaskName("worker", 0), seconds=1e6)  # it reports once
     assert set(WATCHING) <= {thread.name for thread in threading.enumerate()}
     recorder.close()
 

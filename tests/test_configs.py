@@ -60,6 +60,7 @@ def test_a_config_builds_its_model_and_loss(name: str, tmp_path: Path) -> None:
     assert set(task.metrics()) == {"auc", "accuracy"}
 
 
+@pytest.mark.slow
 def test_the_census_of_words_is_trained_and_predicts(tmp_path: Path) -> None:
     rows = tmp_path / "adult.data"
     rows.write_bytes(census_rows(256, seed=0))

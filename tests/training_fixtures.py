@@ -18,6 +18,7 @@ from tfps.checkpoint.checkpoint import Draft
 from tfps.checkpoint.directory import OldCheckpoints, Retention
 from tfps.checkpoint.writer import CheckpointWriter
 from tfps.cluster.monitor import TaskMonitor
+from tfps.cluster.spec import Cluster
 from tfps.coordinator.executor import LocalExecutor
 from tfps.coordinator.lanes import lanes_of
 from tfps.coordinator.worker_coordinator import WorkerCoordinator
@@ -27,6 +28,7 @@ from tfps.evaluation.history import Evaluations
 from tfps.experiment.mode import Async, Bounded, LocalSGD, Sync
 from tfps.export.parameters import StoreParameters
 from tfps.export.saved_model import ExportForm, export
+from tfps.job_dir import JobDir
 from tfps.leases.bad_record_log import BadRecords
 from tfps.leases.lease import EpochOrder
 from tfps.leases.progress import LeaseProgress
@@ -40,6 +42,7 @@ from tfps.worker.closures import Closures
 from tfps.worker.local_sgd import LocalSgdLoop
 from tfps.worker.step import Step
 from trainer.chief.exports import predict_sample
+from trainer.chief.run_inputs import RunInputs, RunSettings
 from trainer.generate import generate
 
 KEEP_NINE = Retention(9)
@@ -56,13 +59,21 @@ class InHalfPrecision:
             keras.config.set_dtype_policy("float32")
 
 
+def inputs_of(experiment, job_dir, cluster=None, ps_memory=None):
+    """What a run is made from, checked."""
+    settings = RunSettings(experiment, cluster or Cluster(), JobDir(job_dir), ps_memory)
+    return RunInputs.check(settings)
+
+
 def dataset(directory, records=200, shards=3):
     return generate(get_config(), str(directory), records, shards, 0, 0, "smoke", False)
 
 
 def save(directory, store, queue, data, before_commit=lambda: None, retention=KEEP_NINE):
     """Saves what a store holds now; returns the checkpoint."""
-    old = OldCheckpoints(directory, retention, Evaluations(posixpath.dirname(directory.path)))
+    old = OldCheckpoints(
+        directory, retention, Evaluations(JobDir(posixpath.dirname(directory.path)))
+    )
     draft, writer = Draft.of(store, queue, data), CheckpointWriter(store.slices())
     return saver.save(directory, old, draft, writer, before_commit)
 

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import logging
-import posixpath
 import time
 
 from tfps import byte_size
@@ -16,7 +15,6 @@ from tfps.coordinator.executor import LocalExecutor
 from tfps.errors import RunError, UserError
 from tfps.evaluation.history import Evaluation, Evaluations
 from tfps.experiment.experiment import NO_EXPORT
-from tfps.export.saved_model import EXPORT_BEST
 from tfps.planner.memory import ExportSize, Placement, evaluator_bytes
 from trainer.chief.engine import Engine
 from trainer.chief.exports import Exporter
@@ -47,12 +45,12 @@ class Evaluator:
         monitor = TaskMonitor({})
         self._engine = Engine.build(inputs, LocalExecutor(), monitor, stall_seconds)
         self._limited = PsCalls(monitor, stall_seconds)
-        self._checkpoints = CheckpointDirectory(inputs.job_dir)
-        self._evaluations = Evaluations(inputs.job_dir)
+        self._checkpoints = CheckpointDirectory(inputs.settings.job_dir)
+        self._evaluations = Evaluations(inputs.settings.job_dir)
 
     def run(self) -> None:
         """Evaluates checkpoints; returns when the chief is done and its last one is evaluated."""
-        _log.info("following the checkpoints of %s", self._inputs.job_dir)
+        _log.info("following the checkpoints of %s", self._inputs.settings.job_dir)
         while True:
             has_ended = self._end_of_chief.done()  # asked before looking for what it wrote last
             checkpoint = self._waiting()
@@ -84,7 +82,7 @@ class Evaluator:
             return
         evaluation = self._engine.evaluate(checkpoint)
         # The export first: what has an evaluation is done with, also after a restart.
-        is_exported = self._inputs.experiment.train.export != NO_EXPORT
+        is_exported = self._inputs.settings.experiment.train.export != NO_EXPORT
         if is_exported and self._is_best(evaluation):
             self._export(evaluation)
         self._evaluations.write(evaluation)
@@ -100,12 +98,12 @@ class Evaluator:
     def _restore(self, checkpoint: Checkpoint) -> bool:
         """Reads a checkpoint's parameters; False if the chief has deleted it meanwhile."""
         error: Exception | None = None
-        identities = self._inputs.data.identities()
+        identities = self._inputs.data.train.identities()
         try:
             self._limited(
                 "reading the checkpoint",
                 lambda: restore(checkpoint, self._engine.store, identities),
-                self._inputs.layout.ps_bytes,
+                self._inputs.plan.layout.ps_bytes,
             )
         except (DamagedCheckpointError, RunError, UserError) as caught:
             error = caught
@@ -125,26 +123,26 @@ class Evaluator:
         others = [
             x.metrics for x in self._evaluations.all() if x.checkpoint < evaluation.checkpoint
         ]
-        best = self._inputs.best_metric.best([*others, evaluation.metrics])
+        best = self._inputs.plan.best_metric.best([*others, evaluation.metrics])
         return best == len(others)
 
     def _export(self, evaluation: Evaluation) -> None:
-        exporter = Exporter(self._inputs, posixpath.join(self._inputs.job_dir, EXPORT_BEST))
+        exporter = Exporter(self._inputs, self._inputs.settings.job_dir.export_best)
         exported = self._limited(
             "exporting the model",
             lambda: exporter.export_store(
                 self._engine.store, evaluation.checkpoint, evaluation.metrics
             ),
-            self._inputs.layout.ps_bytes,
+            self._inputs.plan.layout.ps_bytes,
         )
-        name = self._inputs.best_metric.name
+        name = self._inputs.plan.best_metric.name
         _log.info("exported %s, the best by %s, to %s", evaluation.checkpoint, name, exported.path)
 
 
 def _refuse_what_does_not_fit(inputs: RunInputs) -> None:
     """Refuses parameters that are too large for one process, before it holds any of them."""
-    size = ExportSize.of(inputs.layout, inputs.experiment.train.export_dtype)
-    needed = evaluator_bytes(Placement.of(inputs.layout, workers=1), size)
+    size = ExportSize.of(inputs.plan.layout, inputs.settings.experiment.train.export_dtype)
+    needed = evaluator_bytes(Placement.of(inputs.plan.layout, workers=1), size)
     limit = resources.memory_limit()
     if needed > limit:
         raise UserError(

@@ -19,7 +19,7 @@ from absl import flags
 
 from tfps.cluster.liveness import Liveness, ask_all
 from tfps.errors import RunError, UserError
-from tfps.job_dir import report, task_files
+from tfps.job_dir import JobDir, report, task_files
 from tfps.job_dir.report import RUNNING
 from tfps.job_dir.task_name import TaskName
 from tfps.monitoring import recorder
@@ -48,16 +48,17 @@ def main() -> None:
             f"--seconds={values.seconds:g}: a trace takes more than 0 and up to "
             f"{_MOST_SECONDS:g} seconds"
         )
-    job_dir = values.job_dir if "://" in values.job_dir else os.path.abspath(values.job_dir)
+    given = values.job_dir
+    job_dir = JobDir(given if "://" in given else os.path.abspath(given))
     objects.check([Use("--job_dir", job_dir, writes=True)])
     addresses = _addresses(job_dir)
-    directory = _trace(addresses, posixpath.join(job_dir, "tensorboard"), values.seconds)
+    directory = _trace(addresses, job_dir.tensorboard, values.seconds)
     traces = _read(addresses, directory)
     lines = profile_text.lines(traces, recorder.read(job_dir))
     sys.stdout.write("\n".join([*lines, f"traces: {directory}"]) + "\n")
 
 
-def _addresses(job_dir: str) -> dict[TaskName, str]:
+def _addresses(job_dir: JobDir) -> dict[TaskName, str]:
     """Where the tasks of a job are that runs and answers."""
     found = report.read(job_dir)
     if found is None or found["status"] != RUNNING:
@@ -80,7 +81,7 @@ def _addresses(job_dir: str) -> dict[TaskName, str]:
     if not left:
         raise RunError(
             "no task of the job answers; trace it from a machine that reaches the addresses in "
-            f"{job_dir}/cluster.json"
+            f"{job_dir.cluster}"
         )
     return left
 

@@ -14,6 +14,7 @@ from tfps.cluster.liveness import probe
 from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.server import ServerOptions, is_done, watch_for_end_of_chief
 from tfps.cluster.spec import Cluster
+from tfps.job_dir import JobDir
 from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
 from tfps.leases.queue import LeaseQueue
@@ -34,7 +35,7 @@ class ReplicaWorker:
     def __init__(
         self,
         cluster: Cluster,
-        job_dir: str,
+        job_dir: JobDir,
         options: ServerOptions,
         stall_seconds: float,
         asked_to_end: threading.Event,
@@ -90,7 +91,7 @@ class ReplicaWorker:
         assert isinstance(engine.coordinator, ReplicaCoordinator)
         replica, mine = engine.coordinator.replica, replica_fingerprint(inputs, engine.store)
         pieces = functools.partial(evaluation_pieces, inputs)
-        queue = functools.partial(LeaseQueue.of, inputs.experiment, inputs.data)
+        queue = functools.partial(LeaseQueue.of, inputs.settings.experiment, inputs.data.train)
         ReplicaFollower(replica, mine, queue, pieces).run(self._poll)
 
     def _watch_chief(self) -> concurrent.futures.Future:

@@ -7,7 +7,6 @@ The role comes from TF_CONFIG (or Vertex AI's CLUSTER_SPEC): the chief trains, w
 the evaluator follows the checkpoints. Without either, one process does everything.
 """
 
-import functools
 import logging
 import os
 import signal
@@ -24,6 +23,7 @@ from tfps.cluster import resources
 from tfps.cluster.spec import Cluster
 from tfps.cluster.tf_config import decode
 from tfps.errors import EXIT_OK, EXIT_RUN, UserError
+from tfps.job_dir import JobDir
 from tfps.storage import tf_settings
 from trainer import entry
 from trainer.chief import worker_keeper
@@ -31,12 +31,11 @@ from trainer.console import terminal
 from trainer.console.json_lines import JsonFormatter, to_line
 from trainer.console.terminal import ProgressDisplay
 from trainer.flags import experiment_flags, limit_flags, pass_flags, task_flags
+from trainer.flags.pass_flags import Work
 from trainer.flags.task_flags import JobPaths, Platform
 
 if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
-    from tfps.experiment.experiment import Experiment
-    from trainer.chief.deploying import DeployPlan
-    from trainer.chief.run_inputs import DataUse, RunInputs
+    from trainer.chief.run_inputs import RunInputs, RunSettings
 
 _FLAGS = flags.FLAGS
 _log = logging.getLogger("trainer.task")
@@ -51,7 +50,7 @@ def main() -> int:
     """Runs this task's role; returns its exit code."""
     cluster = decode(os.environ, task_flags.port())
     paths = JobPaths.of(_FLAGS.job_dir, os.environ)
-    _FLAGS.job_dir = paths.job_dir
+    _FLAGS.job_dir = job_dir = paths.job_dir
     limit_flags.check(cluster)
     has_worker = cluster.chief_works and cluster.job == "chief" and not _FLAGS.dry_run
     if has_worker:
@@ -73,8 +72,9 @@ def main() -> int:
         finally:
             display.hide()
     if cluster.job == "evaluator":
-        return _run_evaluator(cluster)
-    return _run_replica(cluster) if cluster.is_replicated else _run_server(cluster)
+        return _run_evaluator(cluster, job_dir)
+    run = _run_replica if cluster.is_replicated else _run_server
+    return run(cluster, job_dir)
 
 
 def _start_logging(cluster: Cluster) -> ProgressDisplay:
@@ -95,33 +95,34 @@ def _start_logging(cluster: Cluster) -> ProgressDisplay:
 def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> int:
     _set_up_tensorflow()
     # Loaded here: the environment above must be set before TensorFlow is.
+    from tfps import byte_size
     from trainer.chief import preflight
     from trainer.chief.interruption import Interrupted, Interruption
     from trainer.chief.run import join, run
+    from trainer.chief.run_inputs import RunInputs, RunSettings
 
-    is_pass = pass_flags.is_pass(cluster, _FLAGS.job_dir)
+    job_dir = paths.job_dir
+    is_pass = pass_flags.is_pass(cluster, job_dir)
     deploys = limit_flags.deploy_plan(is_pass)
-    export = "" if deploys else paths.export  # what is deployed has versions
     work = pass_flags.work(experiment_flags.experiment(), is_pass)
+    if deploys:
+        deploys.check(work.experiment.train)
+    memory = byte_size.parse(_FLAGS.ps_memory, "--ps_memory") if _FLAGS.ps_memory else None
+    export = "" if deploys else paths.export  # what is deployed has versions
+    settings = RunSettings(
+        work.experiment, cluster, job_dir, memory, _FLAGS.cache_dir, export, work.use
+    )
     limits = limit_flags.wait_limits()
-    check = functools.partial(_check_inputs, work.experiment, cluster, work.use, deploys)
-    if _FLAGS.dry_run:
-        inputs = check()
-        print("\n".join(preflight.dry_run_lines(inputs)))  # noqa: T201 (what the flag is for)
-        return EXIT_OK
-    if _FLAGS.preflight:
-        inputs = check()
-        preflight.check_machine(inputs, output=work.output(inputs))
-        is_ready = preflight.show_tasks(inputs, limits.connect_seconds)
-        return EXIT_OK if is_ready else EXIT_RUN
+    if _FLAGS.dry_run or _FLAGS.preflight:
+        return _look_ahead(RunInputs.check(settings), work)
     interruption = Interruption(_FLAGS.grace_seconds)
     try:
         interruption.install()
         replica = None
         if cluster.is_replicated:
-            _check_replica(work.experiment, cluster)
-            replica = join(cluster, _FLAGS.job_dir, limits, _FLAGS.collectives)
-        inputs = check(cache_dir=_FLAGS.cache_dir, export=export)
+            _check_replica(settings)
+            replica = join(cluster, job_dir, limits, _FLAGS.collectives)
+        inputs = RunInputs.check(settings)
         preflight.check_machine(inputs, is_serving=replica is not None, output=work.output(inputs))
         if not cluster.ps:
             _start_staging()
@@ -129,32 +130,22 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
             _start_profiler()
         monitoring = task_flags.monitoring(paths.tensorboard, experiment_flags.fields())
         run(inputs, limits, interruption, display, monitoring, replica, work.prepare)
-        return deploys.carry_out(_FLAGS.job_dir) if deploys else EXIT_OK
+        return deploys.carry_out(job_dir) if deploys else EXIT_OK
     except Interrupted as interrupted:
         name = signal.Signals(interrupted.signal).name
         _log.warning("stopped by %s; the same command goes on from the last checkpoint", name)
         return 128 + interrupted.signal
 
 
-def _check_inputs(
-    experiment: "Experiment",
-    cluster: Cluster,
-    use: "DataUse",
-    deploys: "DeployPlan | None",
-    cache_dir: str = "",
-    export: str = "",
-) -> "RunInputs":
-    """What a chief's run is made from, once it is checked."""
-    from tfps import byte_size
-    from trainer.chief.run_inputs import RunInputs
+def _look_ahead(inputs: "RunInputs", work: Work) -> int:
+    """Prints what a run needs; exit code 3 if a task cannot take part."""
+    from trainer.chief import preflight
 
-    memory = byte_size.parse(_FLAGS.ps_memory, "--ps_memory") if _FLAGS.ps_memory else None
-    inputs = RunInputs.check(
-        experiment, cluster, _FLAGS.job_dir, memory, cache_dir, export, use=use
-    )
-    if deploys:
-        deploys.check(inputs)
-    return inputs
+    if _FLAGS.dry_run:
+        print("\n".join(preflight.dry_run_lines(inputs)))  # noqa: T201 (what the flag is for)
+        return EXIT_OK
+    preflight.check_machine(inputs, output=work.output(inputs))
+    return EXIT_OK if preflight.show_tasks(inputs, _FLAGS.connect_seconds) else EXIT_RUN
 
 
 def _start_profiler() -> None:
@@ -180,59 +171,61 @@ def _set_up_tensorflow() -> None:
     tf.config.threading.set_inter_op_parallelism_threads(_FLAGS.inter_op_threads)
 
 
-def _run_evaluator(cluster: Cluster) -> int:
+def _run_evaluator(cluster: Cluster, job_dir: JobDir) -> int:
     _set_up_tensorflow()
     from tfps.cluster.server import watch_for_end_of_chief
     from tfps.job_dir.task_files import start_reporting
     from trainer.chief.run_inputs import RunInputs
     from trainer.evaluator import Evaluator
 
-    inputs = RunInputs.check(
-        experiment_flags.experiment(), cluster, _FLAGS.job_dir, None, _FLAGS.cache_dir
-    )
+    inputs = RunInputs.check(_served_settings(cluster, job_dir))
     _start_staging()
-    start_reporting(_FLAGS.job_dir, cluster.task)
+    start_reporting(job_dir, cluster.task)
     options = limit_flags.server_options()
-    end_of_chief = watch_for_end_of_chief(cluster, _FLAGS.job_dir, options)
+    end_of_chief = watch_for_end_of_chief(cluster, job_dir, options)
     Evaluator(inputs, end_of_chief, _FLAGS.stall_seconds).run()
     return EXIT_OK
 
 
-def _check_replica(experiment: "Experiment", cluster: Cluster) -> None:
-    """Checks what a task without ps can before it may use TensorFlow: the mode and the job_dir.
+def _served_settings(cluster: Cluster, job_dir: JobDir) -> "RunSettings":
+    """The settings of a run that another task, its chief, leads."""
+    from trainer.chief.run_inputs import RunSettings
 
-    Says the mode where nobody has chosen it.
-    """
-    from tfps.experiment.mode import suited
+    experiment = experiment_flags.experiment()
+    return RunSettings(experiment, cluster, job_dir, cache_dir=_FLAGS.cache_dir)
+
+
+def _check_replica(settings: "RunSettings") -> None:
+    """Checks the mode and the job_dir, before TensorFlow may be used; says a mode by default."""
     from tfps.storage import objects
 
-    mode = suited(experiment.mode, cluster)
-    if not experiment.mode:
+    mode = settings.mode
+    if not settings.experiment.mode:
         _log.info("TF_CONFIG names no ps: --mode.name=%s", mode.name)
-    objects.check([objects.Use("--job_dir", _FLAGS.job_dir, writes=True)])
+    objects.check([objects.Use("--job_dir", settings.job_dir, writes=True)])
 
 
-def _run_replica(cluster: Cluster) -> int:
+def _run_replica(cluster: Cluster, job_dir: JobDir) -> int:
     _set_up_tensorflow()
     from tfps.cluster.sockets import Traffic
     from tfps.job_dir.task_files import start_reporting
     from trainer.chief.run_inputs import RunInputs
     from trainer.replica import ReplicaWorker
 
-    experiment, asked_to_end = experiment_flags.experiment(), _asked_to_end()
-    _check_replica(experiment, cluster)
+    settings, asked_to_end = _served_settings(cluster, job_dir), _asked_to_end()
+    _check_replica(settings)
     options = limit_flags.server_options()
     worker = ReplicaWorker(
         cluster,
-        _FLAGS.job_dir,
+        job_dir,
         options,
         _FLAGS.stall_seconds,
         asked_to_end,
         _FLAGS.collectives,
     )
     _start_staging()
-    start_reporting(_FLAGS.job_dir, cluster.task, Traffic(cluster.addresses()).count)
-    worker.run(lambda: RunInputs.check(experiment, cluster, _FLAGS.job_dir, None, _FLAGS.cache_dir))
+    start_reporting(job_dir, cluster.task, Traffic(cluster.addresses()).count)
+    worker.run(lambda: RunInputs.check(settings))
     return 128 + signal.SIGTERM if asked_to_end.is_set() else EXIT_OK
 
 
@@ -244,7 +237,7 @@ def _asked_to_end() -> threading.Event:
     return asked
 
 
-def _run_server(cluster: Cluster) -> int:
+def _run_server(cluster: Cluster, job_dir: JobDir) -> int:
     from tfps.cluster.server import serve
     from tfps.cluster.sockets import Traffic
     from tfps.job_dir.task_files import start_reporting
@@ -254,12 +247,12 @@ def _run_server(cluster: Cluster) -> int:
     options = limit_flags.server_options()
     # Only a ps writes there, its part of each checkpoint.
     writes = cluster.job == "ps"
-    objects.check([objects.Use("--job_dir", _FLAGS.job_dir, writes)])
+    objects.check([objects.Use("--job_dir", job_dir, writes)])
     if cluster.job == "worker":
         _start_staging()
-    start_reporting(_FLAGS.job_dir, cluster.task, Traffic(cluster.addresses()).count)
+    start_reporting(job_dir, cluster.task, Traffic(cluster.addresses()).count)
     asked_to_end = _asked_to_end()
-    serve(cluster, _FLAGS.job_dir, options, asked_to_end)
+    serve(cluster, job_dir, options, asked_to_end)
     return 128 + signal.SIGTERM if asked_to_end.is_set() else EXIT_OK
 
 

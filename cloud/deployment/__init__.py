@@ -1,1 +1,1 @@
-"""Exported models behind an address: what is deployed, and what a platform is asked for."""
+"""Exported models behind an address: what is deployed, and the requests to a platform."""

@@ -19,13 +19,13 @@ from tfps.data.feature import Feature
 from tfps.errors import UserError
 from tfps.export import exported_files
 from tfps.export.exported_files import (
-    EXPORT_DIRECTORY,
     GRAPH_FILE,
     SCHEMA_FILE,
     VARIABLES_DIRECTORY,
     VARIABLES_NAME,
     WARM_UP_FILE,
 )
+from tfps.job_dir import JobDir
 from tfps.storage.paths import is_local
 
 INDEX = f"{VARIABLES_DIRECTORY}/{VARIABLES_NAME}.index"
@@ -174,7 +174,7 @@ def _place(path: str) -> tuple[str, int]:
     """The directory of all versions, and the number of the one that a path names, else 0."""
     if _numbers([posixpath.basename(path)]) and GRAPH_FILE in model_files.files(path):
         return posixpath.dirname(path), int(posixpath.basename(path))
-    for base in (path, posixpath.join(path, EXPORT_DIRECTORY)):
+    for base in (path, JobDir(path).export):
         if _numbers(model_files.directories(base)):
             return base, 0
     if _numbers([posixpath.basename(path)]) and VARIABLES_DIRECTORY in model_files.directories(
@@ -182,9 +182,8 @@ def _place(path: str) -> tuple[str, int]:
     ):
         return posixpath.dirname(path), int(posixpath.basename(path))  # without its graph
     raise UserError(
-        f"--model={path} has no numbered directory with an exported model, nor has its "
-        f"{EXPORT_DIRECTORY}; name the JOB_DIR of a job that has ended, its export, or one version "
-        "of it"
+        f"--model={path} has no numbered directory with an exported model, nor has its export; "
+        "name the JOB_DIR of a job that has ended, its export, or one version of it"
     )
 
 

@@ -23,6 +23,7 @@ from cloud.target import Request, Target
 from tfps.cluster import resources
 from tfps.cluster.spec import JOBS, Cluster
 from tfps.errors import UserError
+from tfps.job_dir import JobDir
 
 _HOST = "127.0.0.1"
 _RENDERED_PORT = 2222  # and those after it stand for the ports that a run finds free
@@ -171,7 +172,7 @@ class LocalTarget(Target):
         if self._own_log_dir:
             return pathlib.Path(self._own_log_dir).absolute()
         is_here = spec.job_dir and "://" not in spec.job_dir
-        return pathlib.Path(spec.job_dir, "logs").absolute() if is_here else None
+        return pathlib.Path(JobDir(spec.job_dir).logs).absolute() if is_here else None
 
 
 def _check(spec: JobSpec) -> None:

@@ -1,1 +1,1 @@
-"""TensorFlow Serving: what it is told of models, and how it is started."""
+"""TensorFlow Serving: its settings for models, and how it is started."""

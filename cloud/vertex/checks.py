@@ -1,42 +1,32 @@
-"""What Vertex AI would refuse, hours later or in other words."""
+"""Where on Vertex AI a job runs, and what Vertex AI would refuse, hours later or in other words."""
 
+import dataclasses
 import re
 
 from cloud.job_spec import JobSpec, Role
-from cloud.vertex.settings import VertexSettings
 from tfps.errors import UserError
 
-# Machine types that come with GPUs, and with none other.
+# Machine types that come with GPUs, and with none other: kind, GPU, and numbers of GPUs by size.
+_WITH_GPUS: tuple[tuple[str, str, dict[str, int]], ...] = (
+    ("a2-highgpu", "NVIDIA_TESLA_A100", {"1g": 1, "2g": 2, "4g": 4, "8g": 8}),
+    ("a2-megagpu", "NVIDIA_TESLA_A100", {"16g": 16}),
+    ("a2-ultragpu", "NVIDIA_A100_80GB", {"1g": 1, "2g": 2, "4g": 4, "8g": 8}),
+    ("a3-highgpu", "NVIDIA_H100_80GB", {"1g": 1, "2g": 2, "4g": 4, "8g": 8}),
+    ("a3-megagpu", "NVIDIA_H100_MEGA_80GB", {"8g": 8}),
+    ("a3-ultragpu", "NVIDIA_H200_141GB", {"8g": 8}),
+    ("a4-highgpu", "NVIDIA_B200", {"8g": 8}),
+    ("a4x-highgpu", "NVIDIA_GB200", {"4g": 4}),
+    (
+        "g2-standard",
+        "NVIDIA_L4",
+        {"4": 1, "8": 1, "12": 1, "16": 1, "24": 2, "32": 1, "48": 4, "96": 8},
+    ),
+    ("g4-standard", "NVIDIA_RTX_PRO_6000", {"48": 1, "96": 2, "192": 4, "384": 8}),
+)
 BUILT_IN: dict[str, tuple[str, int]] = {
-    "a2-highgpu-1g": ("NVIDIA_TESLA_A100", 1),
-    "a2-highgpu-2g": ("NVIDIA_TESLA_A100", 2),
-    "a2-highgpu-4g": ("NVIDIA_TESLA_A100", 4),
-    "a2-highgpu-8g": ("NVIDIA_TESLA_A100", 8),
-    "a2-megagpu-16g": ("NVIDIA_TESLA_A100", 16),
-    "a2-ultragpu-1g": ("NVIDIA_A100_80GB", 1),
-    "a2-ultragpu-2g": ("NVIDIA_A100_80GB", 2),
-    "a2-ultragpu-4g": ("NVIDIA_A100_80GB", 4),
-    "a2-ultragpu-8g": ("NVIDIA_A100_80GB", 8),
-    "a3-highgpu-1g": ("NVIDIA_H100_80GB", 1),
-    "a3-highgpu-2g": ("NVIDIA_H100_80GB", 2),
-    "a3-highgpu-4g": ("NVIDIA_H100_80GB", 4),
-    "a3-highgpu-8g": ("NVIDIA_H100_80GB", 8),
-    "a3-megagpu-8g": ("NVIDIA_H100_MEGA_80GB", 8),
-    "a3-ultragpu-8g": ("NVIDIA_H200_141GB", 8),
-    "a4-highgpu-8g": ("NVIDIA_B200", 8),
-    "a4x-highgpu-4g": ("NVIDIA_GB200", 4),
-    "g2-standard-4": ("NVIDIA_L4", 1),
-    "g2-standard-8": ("NVIDIA_L4", 1),
-    "g2-standard-12": ("NVIDIA_L4", 1),
-    "g2-standard-16": ("NVIDIA_L4", 1),
-    "g2-standard-24": ("NVIDIA_L4", 2),
-    "g2-standard-32": ("NVIDIA_L4", 1),
-    "g2-standard-48": ("NVIDIA_L4", 4),
-    "g2-standard-96": ("NVIDIA_L4", 8),
-    "g4-standard-48": ("NVIDIA_RTX_PRO_6000", 1),
-    "g4-standard-96": ("NVIDIA_RTX_PRO_6000", 2),
-    "g4-standard-192": ("NVIDIA_RTX_PRO_6000", 4),
-    "g4-standard-384": ("NVIDIA_RTX_PRO_6000", 8),
+    f"{kind}-{size}": (gpu, count)
+    for kind, gpu, counts in _WITH_GPUS
+    for size, count in counts.items()
 }
 # GPUs that are added to an n1 machine: numbers of them by the least number of its vCPUs.
 ADDED: dict[str, dict[int, tuple[int, ...]]] = {
@@ -86,18 +76,66 @@ _MOST_LABELS = 60  # of 64, some of which are the platform's and this program's 
 _PLATFORMS_VARIABLES = ("AIP_", "CLOUD_ML_")
 _RETRIES = 3
 _WEEK_SECONDS = 7 * 24 * 3600
+_PROJECT = r"[a-z][a-z0-9.:-]{4,}[a-z0-9]"
+_REGION = r"[a-z]+-[a-z]+\d+"
+_BUCKET = r"gs://[a-z0-9][a-z0-9._-]+(/.*)?"
+_TENSORBOARD = r"projects/[^/]+/locations/([^/]+)/tensorboards/[^/]+"
+_KEY = r"projects/[^/]+/locations/([^/]+)/keyRings/[^/]+/cryptoKeys/[^/]+"
+
+
+@dataclasses.dataclass(frozen=True)
+class VertexSettings:
+    """The project, the region, and what goes with them.
+
+    Attributes:
+        staging_bucket: `gs://` directory for packages; empty if there are none.
+        tensorboard: Resource name of a Tensorboard instance; empty for none.
+        kms_key: Resource name of the key that encrypts what the job leaves on Google's disks; empty
+            for Google's own.
+        flex_start: Whether to wait in the queue of the Dynamic Workload Scheduler.
+    """
+
+    project: str
+    region: str
+    staging_bucket: str = ""
+    tensorboard: str = ""
+    kms_key: str = ""
+    flex_start: bool = False
+
+    def __post_init__(self) -> None:
+        for name, pattern, example in (
+            ("project", _PROJECT, "my-project"),
+            ("region", _REGION, "us-central1"),
+        ):
+            value = getattr(self, name)
+            if not value:
+                raise UserError(f"--{name} is missing; Vertex AI needs one, such as {example}")
+            if not re.fullmatch(pattern, value):
+                raise UserError(f"--{name}={value}: write one such as {example}")
+        if self.staging_bucket and not re.fullmatch(_BUCKET, self.staging_bucket):
+            raise UserError(f"--staging_bucket={self.staging_bucket}: write gs://BUCKET/PATH")
+        self._check_place("tensorboard", _TENSORBOARD, "projects/P/locations/L/tensorboards/ID")
+        self._check_place("kms_key", _KEY, "projects/P/locations/L/keyRings/R/cryptoKeys/K")
+
+    @property
+    def parent(self) -> str:
+        """Resource name of the place that holds the jobs."""
+        return f"projects/{self.project}/locations/{self.region}"
+
+    def _check_place(self, name: str, pattern: str, form: str) -> None:
+        value = getattr(self, name)
+        match = re.fullmatch(pattern, value)
+        if value and not match:
+            raise UserError(f"--{name}={value}: write its whole name, {form}")
+        if match and match[1] != self.region:
+            raise UserError(
+                f"--{name}={value} is in {match[1]}, but the job in {self.region}; Vertex AI "
+                "needs both in one region"
+            )
 
 
 def mismatch(machine: str, accelerator: str, count: int) -> str:
-    """What is wrong with a machine type and its GPUs.
-
-    Args:
-        machine: Machine type, such as n2-standard-8.
-        accelerator: Vertex AI's name of the GPU, empty for none.
-
-    Returns:
-        What is wrong and how to fix it, empty if the two go together.
-    """
+    """What is wrong with a machine type and its GPUs, and how to fix it; empty for nothing."""
     parts = re.fullmatch(_MACHINE, machine)
     if not parts:
         return f"{machine} is no machine type; write one such as n2-standard-8"
@@ -126,14 +164,7 @@ def mismatch(machine: str, accelerator: str, count: int) -> str:
 
 
 def memory_bytes(machine: str) -> int:
-    """Memory of a machine type.
-
-    Args:
-        machine: Machine type, such as n2-standard-8.
-
-    Returns:
-        Bytes; 0 if it is not known.
-    """
+    """Memory of a machine type; 0 if it is not known."""
     kind, _, size = machine.rpartition("-")
     family, _, name = kind.partition("-")
     if kind in _GIB_OF_GPU:
@@ -169,11 +200,7 @@ def check(spec: JobSpec, settings: VertexSettings) -> None:
 
 
 def check_account(account: str, settings: VertexSettings) -> None:
-    """Refuses what is no service account.
-
-    Args:
-        account: Of tasks or servers; empty for the platform's default.
-    """
+    """Refuses what is no service account; an empty one is the platform's default."""
     if account and not re.fullmatch(_ACCOUNT, account):
         raise UserError(
             f"--service_account={account}: write its e-mail address, such as "

@@ -1,47 +1,46 @@
 """Jobs on Vertex AI: makes them, looks at them, ends them."""
 
 import datetime
-import itertools
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+
+from google.api_core.exceptions import PreconditionFailed
 
 from cloud.remote_target import said, teller
 from cloud.target import JobStatus, Request
-from cloud.vertex.rest import Rest
-from cloud.vertex.settings import VertexSettings
+from cloud.vertex.checks import VertexSettings
+from cloud.vertex.client import Client, pages, shown
 from tfps.cluster.spec import JOBS
 from tfps.errors import RunError, UserError
 from tfps.job_dir.task_name import TaskName
+from tfps.storage import objects
+from tfps.storage.paths import bucket_and_name
 
 _PAGE = 1000
 _SECONDS = len("2026-11-21T10:00:00")  # of a time stamp, what comes before parts of a second
 # Entries may come in later than younger ones; so far back is looked again.
 _LATE = datetime.timedelta(seconds=60)
-GOOD = "SUCCEEDED"
-LAST = (GOOD, "FAILED", "CANCELLED", "EXPIRED", "PARTIALLY_SUCCEEDED")
-LABEL = "tfps-submission"  # of every job that this program has made; its value names the request
-KIND = "customJobs"
+_GOOD = "SUCCEEDED"
+_LAST = (_GOOD, "FAILED", "CANCELLED", "EXPIRED", "PARTIALLY_SUCCEEDED")
+_LABEL = "tfps-submission"  # of every job that this program has made; its value names the request
 _MOST_LISTED = 100
 
 
 class Logs:
     """Reads the lines of one job, each once."""
 
-    def __init__(self, rest: Rest, endpoint: str, project: str, job_id: str):
-        self._rest = rest
-        self._url = f"{endpoint}/v2/entries:list"
-        self._project = project
-        self._filter = f'resource.type="ml_job" AND resource.labels.job_id="{job_id}"'
+    def __init__(self, client: Client, number: str):
+        self._client = client
+        self._filter = f'resource.type="ml_job" AND resource.labels.job_id="{number}"'
         self._newest = ""
         self._told: dict[str, str] = {}  # entries within `_LATE` of the newest: id and time
 
     def new_lines(self) -> Iterator[tuple[str, str]]:
         """Task and text of the entries that have come in since the last call, by time."""
         since = _earlier(self._newest) if self._newest else ""
-        entries = self._rest.pages(lambda token: self._page(since, token), "entries")
-        for entry in entries:
+        for entry in pages(lambda token: self._page(since, token), "entries"):
             stamp, name = entry.get("timestamp", ""), entry.get("insertId", "")
             if name in self._told:
                 continue
@@ -56,12 +55,13 @@ class Logs:
 
     def _page(self, since: str, token: str) -> dict[str, Any]:
         body = {
-            "resourceNames": [f"projects/{self._project}"],
+            "resourceNames": [f"projects/{self._client.settings.project}"],
             "filter": self._filter + (f' AND timestamp>="{since}"' if since else ""),
             "orderBy": "timestamp asc",
             "pageSize": _PAGE,
+            **({"pageToken": token} if token else {}),
         }
-        return self._rest.post(self._url, body | ({"pageToken": token} if token else {}))
+        return self._client.post(f"{self._client.logs_url}/v2/entries:list", body)[0]
 
 
 def _earlier(stamp: str) -> str:
@@ -83,24 +83,13 @@ def _text(entry: dict[str, Any]) -> str:
     return str(entry.get("textPayload") or said(payload) or payload or "").rstrip("\n")
 
 
-def state_of(job: Mapping[str, Any]) -> str:
-    """The state of a job."""
-    return str(job.get("state", "UNKNOWN")).removeprefix("JOB_STATE_")
-
-
 class VertexJobs:
     """The sender of `--target=vertex`."""
 
-    def __init__(self, rest: Rest, settings: VertexSettings, endpoint: str = ""):
-        """Reaches the jobs of a region.
-
-        Args:
-            endpoint: What stands for Google's APIs; empty for those themselves.
-        """
-        self._rest = rest
+    def __init__(self, settings: VertexSettings, endpoint: str):
+        self._client = Client(settings, endpoint)
+        self._jobs = self._client.service("Job")
         self._settings = settings
-        self._url = endpoint or f"https://{settings.region}-aiplatform.googleapis.com"
-        self._logs_url = endpoint or "https://logging.googleapis.com"
         self._logs: dict[str, Logs] = {}
 
     def send(self, requests: Sequence[Request]) -> str:
@@ -108,57 +97,55 @@ class VertexJobs:
         (body,) = requests
         assert isinstance(body, dict)
         submission = uuid.uuid4().hex
-        labelled = {**body, "labels": {**body.get("labels", {}), LABEL: submission}}
+        labels = {**body.get("labels", {}), _LABEL: submission}
+        job = self._client.message("CustomJob", {**body, "labels": labels})
 
-        def find() -> dict[str, Any] | None:
-            return next(self._all(f"labels.{LABEL}={submission}"), None)
+        def find() -> Any:
+            return next(iter(self._all(f"labels.{_LABEL}={submission}")), None)
 
+        make, parent = self._jobs.create_custom_job, self._settings.parent
         try:
-            made = self._rest.create(f"{self._parent}/{KIND}", labelled, find)
+            made = self._client.call(make, find, parent=parent, custom_job=job)
         except RunError as error:
             raise RunError(
                 f"{error}; the job may exist all the same: look with the verb list"
             ) from None
-        return str(made["name"])
+        return str(made.name)
 
     def status(self, job: str) -> JobStatus:
         """State of a job."""
-        return _status(self._rest.get(self._address(job)))
+        return _status(self._get(job))
 
     def new_lines(self, job: str) -> Iterable[tuple[str, str]]:
         """What the tasks have written since the last call."""
         if job not in self._logs:
-            number = self._address(job).rpartition("/")[2]
-            self._logs[job] = Logs(self._rest, self._logs_url, self._settings.project, number)
+            self._logs[job] = Logs(self._client, self._name(job).rpartition("/")[2])
         return self._logs[job].new_lines()
 
     def cancel(self, job: str) -> None:
         """Asks for the end of a job."""
-        self._rest.post(f"{self._address(job)}:cancel", {})
+        self._client.call(self._jobs.cancel_custom_job, name=self._name(job))
 
     def list(self) -> Sequence[JobStatus]:
         """The newest jobs that this program has made."""
-        newest = itertools.islice(self._all(f"labels.{LABEL}:*"), _MOST_LISTED)
-        return sorted(map(_status, newest), key=lambda status: status.created, reverse=True)
+        found = map(_status, self._all(f"labels.{_LABEL}:*"))
+        return sorted(found, key=lambda status: status.created, reverse=True)
 
     def describe(self, job: str) -> Request:
         """The whole resource."""
-        return self._rest.get(self._address(job))
+        return shown(self._get(job))
 
-    @property
-    def _parent(self) -> str:
-        return f"{self._url}/v1/{self._settings.parent}"
+    def _get(self, job: str) -> Any:
+        return self._client.call(self._jobs.get_custom_job, name=self._name(job))
 
-    def _all(self, wanted: str) -> Iterator[dict[str, Any]]:
-        query = {"filter": wanted, "pageSize": "100"}
-        return self._rest.listed(f"{self._parent}/{KIND}", KIND, query)
+    def _all(self, wanted: str) -> Iterable[Any]:
+        return self._client.listed(self._jobs.list_custom_jobs, wanted, most=_MOST_LISTED)
 
-    def _address(self, job: str) -> str:
-        """The address of a job by its number, or by its whole name."""
+    def _name(self, job: str) -> str:
+        """The resource name of a job, by its number or by that name."""
         if job.isdecimal():
-            return f"{self._parent}/{KIND}/{job}"
-        form = rf"projects/[^/]+/locations/([^/]+)/{KIND}/\d+"
-        match = re.fullmatch(form, job)
+            return f"{self._settings.parent}/customJobs/{job}"
+        match = re.fullmatch(r"projects/[^/]+/locations/([^/]+)/customJobs/\d+", job)
         if not match:
             raise UserError(
                 f"{job!r} is no job; write its number, or its whole name as "
@@ -166,17 +153,35 @@ class VertexJobs:
             )
         if match[1] != self._settings.region:
             raise UserError(f"{job} is in {match[1]}; give --region={match[1]}")
-        return f"{self._url}/v1/{job}"
+        return job
 
 
-def _status(found: dict[str, Any]) -> JobStatus:
-    state = state_of(found)
+def _status(job: Any) -> JobStatus:
+    # A state that is younger than Google's client is a number.
+    state = getattr(job.state, "name", str(job.state)).removeprefix("JOB_STATE_")
     return JobStatus(
-        name=str(found.get("name", "")),
-        title=str(found.get("displayName", "")),
+        name=job.name,
+        title=job.display_name,
         state=state,
-        created=str(found.get("createTime", "")),
-        has_ended=state in LAST,
-        is_success=state == GOOD,
-        message=" ".join(str(found.get("error", {}).get("message", "")).split()),
+        created=job.create_time.rfc3339() if job.create_time else "",
+        has_ended=state in _LAST,
+        is_success=state == _GOOD,
+        message=" ".join(job.error.message.split()),
     )
+
+
+def upload(content: bytes, path: str) -> None:
+    """Uploads a package to Google Cloud Storage, unless it is there; its name tells its content."""
+    bucket, name = bucket_and_name(path)
+    try:
+        objects.client().bucket(bucket).blob(name).upload_from_string(
+            content,
+            "application/gzip",
+            if_generation_match=0,
+            timeout=objects.TIMEOUT,
+            retry=objects.retrying(),
+        )
+    except PreconditionFailed:
+        return  # uploaded before, perhaps by a request of this very upload
+    except objects.FAILURES as error:
+        raise objects.explain(error, f"--staging_bucket={path}") from None

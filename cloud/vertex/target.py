@@ -1,21 +1,21 @@
-"""Vertex AI custom training: `--target=vertex`."""
+"""Vertex AI custom training, `--target=vertex`: flags, and the request that makes a job."""
 
 import dataclasses
 import posixpath
+from typing import Any
 
 from absl import flags
 
-from cloud.job_spec import JobSpec
+from cloud.job_spec import JobSpec, Role
 from cloud.remote_target import Patience, RemoteTarget
 from cloud.sdist import Sdist
-from cloud.target import Request
+from cloud.target import JobClient, Request
 from cloud.vertex import checks
-from cloud.vertex.custom_job import custom_job
-from cloud.vertex.jobs import VertexJobs
-from cloud.vertex.rest import Rest
-from cloud.vertex.settings import VertexSettings
+from cloud.vertex.checks import VertexSettings
+from tfps.cluster.spec import JOBS
 from tfps.errors import UserError
 
+_MOUNTED = "/gcs/"
 _TEXTS = {
     "project": "Id of the project, which is billed.",
     "region": "Region of the job, such as us-central1.",
@@ -56,17 +56,7 @@ class VertexTarget(RemoteTarget):
     name = "vertex"
     has_own_machines = True
 
-    def __init__(
-        self,
-        settings: VertexSettings,
-        patience: Patience,
-        endpoint: str = "",
-    ):
-        """Describes where jobs run.
-
-        Args:
-            endpoint: A stand-in for Google's APIs on this machine; empty for those themselves.
-        """
+    def __init__(self, settings: VertexSettings, patience: Patience, endpoint: str):
         super().__init__(patience)
         self._settings = settings
         self._endpoint = endpoint.rstrip("/")
@@ -105,16 +95,98 @@ class VertexTarget(RemoteTarget):
         checks.check(spec, self._settings)
         return (custom_job(spec, self._settings),)
 
-    def sender(self) -> VertexJobs:
+    def sender(self) -> JobClient:
         """The jobs of the region."""
-        rest = Rest.connect(self._endpoint, self._settings.project)
-        return VertexJobs(rest, self._settings, self._endpoint)
+        from cloud.vertex.jobs import VertexJobs  # it loads Google's clients
+
+        return VertexJobs(self._settings, self._endpoint)
 
     def stage(self, spec: JobSpec) -> None:
         """Looks where the buckets are, and uploads the package."""
-        from cloud.vertex import staging  # it loads the client of Google Cloud Storage
+        from cloud.vertex import client, jobs  # they load Google's clients
 
-        staging.check_region("--job_dir", spec.job_dir, self._settings.region)
+        client.check_bucket("--job_dir", spec.job_dir, self._settings.region)
         if self._sdist is not None:
-            staging.check_region("--staging_bucket", spec.package, self._settings.region)
-            staging.upload(self._sdist.content, spec.package)
+            client.check_bucket("--staging_bucket", spec.package, self._settings.region)
+            jobs.upload(self._sdist.content, spec.package)
+
+
+def custom_job(spec: JobSpec, settings: VertexSettings) -> dict[str, Any]:
+    """A CustomJob of a job that `checks.check` has passed."""
+    job: dict[str, Any] = {"displayName": spec.name}
+    if spec.labels:
+        job["labels"] = dict(spec.labels)
+    job["jobSpec"] = _job_spec(spec, settings)
+    if settings.kms_key:
+        job["encryptionSpec"] = {"kmsKeyName": settings.kms_key}
+    return job
+
+
+def _job_spec(spec: JobSpec, settings: VertexSettings) -> dict[str, Any]:
+    """A CustomJobSpec: pool 0 has the chief, 1 the workers, 2 the ps, 3 the evaluator."""
+    last = max(JOBS.index(role.job) for role in spec.roles)
+    roles = [spec.role(job) for job in JOBS[: last + 1]]
+    found: dict[str, Any] = {
+        "workerPoolSpecs": [_pool(spec, role) if role else {} for role in roles],
+        "scheduling": _scheduling(spec, settings),
+    }
+    if spec.service_account:
+        found["serviceAccount"] = spec.service_account
+    if spec.network:
+        found["network"] = spec.network
+    if spec.job_dir:
+        found["baseOutputDirectory"] = {"outputUriPrefix": _uri(spec.job_dir)}
+    if settings.tensorboard:
+        found["tensorboard"] = settings.tensorboard
+    return found
+
+
+def _pool(spec: JobSpec, role: Role) -> dict[str, Any]:
+    machine: dict[str, Any] = {"machineType": role.machine}
+    if role.accelerator:
+        machine |= {"acceleratorType": role.accelerator, "acceleratorCount": role.accelerators}
+    pool: dict[str, Any] = {"machineSpec": machine, "replicaCount": str(role.replicas)}
+    disk = {"bootDiskType": role.disk_type, "bootDiskSizeGb": role.disk_gb}
+    if chosen := {name: value for name, value in disk.items() if value}:
+        pool["diskSpec"] = chosen
+    return pool | _program(spec)
+
+
+def _program(spec: JobSpec) -> dict[str, Any]:
+    """The same for every task."""
+    arguments = list(spec.arguments)
+    variables = [{"name": name, "value": value} for name, value in spec.environment.items()]
+    if spec.package:
+        package: dict[str, Any] = {
+            "executorImageUri": spec.image,
+            "packageUris": [spec.package],
+            "pythonModule": spec.module,
+            "args": arguments,
+        }
+        return {"pythonPackageSpec": package | ({"env": variables} if variables else {})}
+    container: dict[str, Any] = {
+        "imageUri": spec.image,
+        "command": ["python", "-m", spec.module],
+        "args": arguments,
+    }
+    return {"containerSpec": container | ({"env": variables} if variables else {})}
+
+
+def _scheduling(spec: JobSpec, settings: VertexSettings) -> dict[str, Any]:
+    # A lost worker must not restart the job: the chief goes on without it.
+    found: dict[str, Any] = {
+        "strategy": "FLEX_START" if settings.flex_start else "SPOT" if spec.spot else "STANDARD",
+        "restartJobOnWorkerRestart": False,
+        "disableRetries": not spec.restarts,
+    }
+    if spec.timeout_seconds:
+        found["timeout"] = f"{spec.timeout_seconds}s"
+    if spec.queue_seconds:
+        found["maxWaitDuration"] = f"{spec.queue_seconds}s"
+    return found
+
+
+def _uri(job_dir: str) -> str:
+    """The `gs://` path of a directory, which tasks may also name by where it is mounted."""
+    is_mounted = job_dir.startswith(_MOUNTED)
+    return f"gs://{job_dir.removeprefix(_MOUNTED)}" if is_mounted else job_dir

@@ -114,6 +114,7 @@ def expected_tokens(reference):
     return found
 
 
+@pytest.mark.quick("sync")
 @hypothesis.settings(max_examples=40, derandomize=True, deadline=None, database=None)
 @hypothesis.given(drawn=MESSAGES)
 def test_a_loop_answers_as_its_reference(loop_of_mode, drawn):

@@ -10,6 +10,7 @@ from tfps.checkpoint.saver import Saver
 from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.ps_calls import PsCalls
 from tfps.evaluation.history import Evaluations
+from tfps.job_dir import JobDir
 from tfps.leases.queue import QueueState
 
 DATA = ({"records": 100},)
@@ -44,7 +45,7 @@ def train(trainer, epoch):
 
 def saver_of(directory, store, in_background=True, largest_increment=0.3, last=9):
     """A saver that keeps so many of the last checkpoints."""
-    evaluations = Evaluations(posixpath.dirname(directory.path))
+    evaluations = Evaluations(JobDir(posixpath.dirname(directory.path)))
     old = OldCheckpoints(directory, Retention(last), evaluations)
     calls = PsCalls(TaskMonitor({}), PATIENCE)
     return Saver(directory, old, store, calls, in_background, largest_increment)

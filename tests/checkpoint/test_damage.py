@@ -12,6 +12,7 @@ from tests.training_fixtures import save
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.restore import restore, restore_newest
 from tfps.errors import UserError
+from tfps.job_dir import JobDir
 from tfps.leases.queue import QueueState
 from tfps.storage import files
 
@@ -21,7 +22,7 @@ NEWEST = "000000000000-000002-000000000000"
 @pytest.fixture
 def saved(trainer, tmp_path):
     """Two checkpoints with different values; the values of the older one."""
-    directory = CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(JobDir(tmp_path))
     save(directory, trainer.store, QueueState(epoch=1), DATA)
     older = values(trainer.store)
     for slice_ in trainer.store.slices():

@@ -10,6 +10,7 @@ from tfps.checkpoint.directory import CheckpointDirectory, Retention
 from tfps.checkpoint.restore import restore, restore_newest
 from tfps.errors import RunError, UserError
 from tfps.evaluation.history import BestMetric, Evaluation, Evaluations
+from tfps.job_dir import JobDir
 from tfps.leases.lease import EpochOrder
 from tfps.leases.queue import QueueState
 
@@ -36,7 +37,7 @@ def names(job_dir):
 )
 def test_a_checkpoint_is_restored_bit_for_bit_onto_any_number_of_ps(manifest, tmp_path, parts):
     first = trained(manifest)
-    directory = CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(JobDir(tmp_path))
     state = QueueState(1, 100, trained=300, repeated=4, order=EpochOrder(32, 256, 5))
     saved = save(directory, first.store, state, DATA)
 
@@ -54,7 +55,7 @@ def test_a_checkpoint_is_restored_bit_for_bit_onto_any_number_of_ps(manifest, tm
 
 def test_training_goes_on_the_same_after_a_restore(manifest, tmp_path):
     first = trained(manifest)
-    directory = CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(JobDir(tmp_path))
     save(directory, first.store, QueueState(), DATA)
     second = reused(manifest, parts=3)
     restore(directory.latest(), second.store, DATA)
@@ -69,7 +70,7 @@ def test_training_goes_on_the_same_after_a_restore(manifest, tmp_path):
 
 def test_what_is_not_committed_is_no_checkpoint_and_is_deleted(manifest, tmp_path):
     trainer = trained(manifest)
-    directory = CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(JobDir(tmp_path))
     saved = save(directory, trainer.store, QueueState(), DATA)
     newer = pathlib.Path(str(tmp_path), "checkpoints", "000000009999-000001-000000000000")
     newer.mkdir()
@@ -82,7 +83,7 @@ def test_what_is_not_committed_is_no_checkpoint_and_is_deleted(manifest, tmp_pat
 
 def test_a_save_that_is_refused_before_its_commit_is_no_checkpoint(manifest, tmp_path):
     trainer = trained(manifest)
-    directory = CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(JobDir(tmp_path))
     saved = save(directory, trainer.store, QueueState(), DATA)
 
     def refuse():
@@ -95,7 +96,7 @@ def test_a_save_that_is_refused_before_its_commit_is_no_checkpoint(manifest, tmp
 
 def test_old_checkpoints_go(manifest, tmp_path):
     trainer = reused(manifest)
-    directory = CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(JobDir(tmp_path))
     for epoch in range(4):
         state = QueueState(epoch=epoch)
         save(directory, trainer.store, state, DATA, retention=Retention(2))
@@ -108,7 +109,7 @@ def test_old_checkpoints_go(manifest, tmp_path):
 
 
 def test_a_job_without_checkpoints_has_no_latest(tmp_path):
-    directory = CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(JobDir(tmp_path))
     directory.delete_uncommitted()
     assert directory.latest() is None
 
@@ -122,7 +123,7 @@ def test_a_job_without_checkpoints_has_no_latest(tmp_path):
     ],
 )
 def test_a_checkpoint_of_something_else_is_refused(manifest, tmp_path, options, data, named):
-    directory = CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(JobDir(tmp_path))
     save(directory, reused(manifest).store, QueueState(), DATA)
     with pytest.raises(UserError, match="does not fit this run") as raised:
         restore(directory.latest(), Trainer(manifest, **options).store, data)
@@ -143,7 +144,7 @@ def test_a_checkpoint_of_something_else_is_refused(manifest, tmp_path, options, 
 def test_only_epochs_that_have_begun_keep_their_data(
     manifest, tmp_path, theirs, state, ours, refused
 ):
-    directory, trainer = CheckpointDirectory(str(tmp_path)), reused(manifest)
+    directory, trainer = CheckpointDirectory(JobDir(tmp_path)), reused(manifest)
     save(directory, trainer.store, state, [{"checksums": each} for each in theirs])
     found, datasets = directory.latest(), [{"checksums": each} for each in ours]
     if refused is None:
@@ -155,7 +156,7 @@ def test_only_epochs_that_have_begun_keep_their_data(
 
 def test_a_state_that_is_saved_already_is_not_written_again(manifest, tmp_path):
     trainer = trained(manifest)
-    directory = CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(JobDir(tmp_path))
     saved = save(directory, trainer.store, QueueState(), DATA)
     assert save(directory, trainer.store, QueueState(), DATA) == saved
     later = save(directory, trainer.store, QueueState(cursor=32), DATA)
@@ -165,7 +166,7 @@ def test_a_state_that_is_saved_already_is_not_written_again(manifest, tmp_path):
 
 def test_parameters_move_from_2_ps_to_3_to_1_and_training_goes_on(manifest, tmp_path):
     """As long as nothing is trained all stays bit for bit; then the loss goes on where it was."""
-    directory = CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(JobDir(tmp_path))
     trainer = trained(manifest, parts=2)
     losses = [trainer.evaluate().loss]
     for epoch, parts in enumerate((3, 1), start=1):
@@ -187,18 +188,18 @@ def test_parameters_move_from_2_ps_to_3_to_1_and_training_goes_on(manifest, tmp_
 
 def test_the_checkpoint_with_the_best_evaluation_stays_beside_the_last(manifest, tmp_path):
     trainer = reused(manifest)
-    directory = CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(JobDir(tmp_path))
     retention = Retention(1, best=BestMetric("auc", True))
     for epoch, auc in enumerate((0.6, 0.8, 0.7, float("nan"))):
         state = QueueState(epoch=epoch)
         saved = save(directory, trainer.store, state, DATA, retention=retention)
         evaluation = Evaluation(saved.name, 0, epoch, 100, {"auc": auc, "loss": 1.0}, 0.1, {})
-        Evaluations(str(tmp_path)).write(evaluation)
+        Evaluations(JobDir(tmp_path)).write(evaluation)
     assert names(tmp_path) == [name_of(1), name_of(3)]
 
 
 def test_a_damaged_marker_among_the_old_ones_is_not_deleted(manifest, tmp_path, caplog):
-    directory, store = CheckpointDirectory(str(tmp_path)), reused(manifest).store
+    directory, store = CheckpointDirectory(JobDir(tmp_path)), reused(manifest).store
     for epoch in range(2):
         save(directory, store, QueueState(epoch), DATA)
     pathlib.Path(str(tmp_path), "checkpoints", name_of(0), "commit.json").write_text("{")

@@ -23,6 +23,7 @@ from tests.training_fixtures import Trainer
 from tfps.checkpoint import increments
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.restore import WarmStart, restore, restore_newest
+from tfps.job_dir import JobDir
 from tfps.leases.queue import QueueState
 from tfps.store import partitioned_variable
 from trainer.generate import generate
@@ -58,7 +59,7 @@ def others_fixture(manifest, second):
 
 @pytest.fixture(name="directory")
 def directory_fixture(tmp_path):
-    return CheckpointDirectory(str(tmp_path))
+    return CheckpointDirectory(JobDir(tmp_path))
 
 
 def test_an_increment_holds_what_was_touched_since_the_last_full_one(trainer, directory):
@@ -192,7 +193,7 @@ def test_what_would_be_too_large_or_must_be_full_is_full_and_the_next_builds_on_
 
 def test_small_tables_are_always_written_whole(tmp_path, trainer):
     small = Trainer(trainer.manifest, task=Smoke(vocabulary=25_000))
-    with saver_of(CheckpointDirectory(str(tmp_path)), small.store) as saver:
+    with saver_of(CheckpointDirectory(JobDir(tmp_path)), small.store) as saver:
         for epoch in range(2):
             assert save(saver, epoch).increment is None
 
@@ -201,7 +202,7 @@ def test_small_tables_are_always_written_whole(tmp_path, trainer):
 def written_fixture(trainer, tmp_path_factory):
     """A full checkpoint with an increment, and another with two: where they are, what each held."""
     path, held = tmp_path_factory.mktemp("written"), {}
-    directory = CheckpointDirectory(str(path))
+    directory = CheckpointDirectory(JobDir(path))
     with saver_of(directory, trainer.store) as saver:
         for epoch, is_full in enumerate((True, False, True, False, False)):
             train(trainer, epoch)
@@ -270,7 +271,7 @@ def test_a_base_that_was_replaced_is_not_taken_for_the_right_one(saved, director
 
 
 def test_retention_keeps_the_base_and_one_of_another(saved, tmp_path, trainer):
-    directory = CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(JobDir(tmp_path))
     with saver_of(directory, trainer.store, last=2) as saver:
         saver.resume_from(saved[4][0])
         train(trainer, 5)

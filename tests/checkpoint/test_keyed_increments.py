@@ -18,6 +18,7 @@ from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.keyed_rows import SavedKeyedRows
 from tfps.checkpoint.restore import restore, restore_newest
 from tfps.errors import UserError
+from tfps.job_dir import JobDir
 
 TASK, GROUP = Keyed(), "keys_dim4"
 MOST = 0.8  # of a full checkpoint's bytes that an increment may have here
@@ -33,7 +34,7 @@ def small_pieces_fixture(monkeypatch):
 
 @pytest.fixture(name="directory")
 def directory_fixture(tmp_path):
-    return CheckpointDirectory(str(tmp_path))
+    return CheckpointDirectory(JobDir(tmp_path))
 
 
 @pytest.fixture(name="trained")
@@ -50,6 +51,7 @@ def tensor(checkpoint, name):
     return tf.train.load_variable(f"{checkpoint.path}/parameters", f"{GROUP}/{name}")
 
 
+@pytest.mark.quick("3")
 @pytest.mark.parametrize("parts", [1, 3])
 def test_keys_rows_and_slots_of_an_increment_are_restored_bit_for_bit(trained, directory, parts):
     store = trained.store
@@ -123,6 +125,7 @@ def test_a_run_that_was_restored_goes_on_with_the_same_base(trained, directory):
     assert rows_of(third) == rows_of(other.store)
 
 
+@pytest.mark.slow
 def test_what_would_be_too_large_is_full(trained, directory):
     with saver_of(directory, trained.store, largest_increment=0.5) as saver:
         save(saver, 0)
@@ -130,6 +133,7 @@ def test_what_would_be_too_large_is_full(trained, directory):
         assert save(saver, 1).increment is None
 
 
+@pytest.mark.slow
 def test_small_groups_are_held_whole(trained, directory, monkeypatch):
     monkeypatch.setattr(increments, "TRACKED_BYTES", 16 << 20)
     with saver_of(directory, trained.store, largest_increment=2.0) as saver:
@@ -163,6 +167,7 @@ def test_damage_is_told_and_passed_over(saved, directory, caplog):
     assert f"checkpoint {increment.path} is damaged and is passed over" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("damage", "why"),
     [

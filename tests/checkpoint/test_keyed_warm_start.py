@@ -10,6 +10,7 @@ from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.layer_transfer import LayerSelection
 from tfps.checkpoint.restore import WarmStart
 from tfps.errors import UserError
+from tfps.job_dir import JobDir
 from tfps.leases.queue import QueueState
 
 TASK = Keyed()
@@ -23,7 +24,7 @@ def job_fixture(tmp_path_factory):
     trainer.train(USERS, KEYS)
     trainer.train(URLS, KEYS[:3])
     trainer.train(USERS, KEYS[:2])
-    save(CheckpointDirectory(str(job_dir)), trainer.store, QueueState(2), DATA)
+    save(CheckpointDirectory(JobDir(job_dir)), trainer.store, QueueState(2), DATA)
     return str(job_dir), trainer.store
 
 
@@ -39,6 +40,7 @@ def test_all_rows_and_slots_of_another_job_are_taken_on_any_number_of_ps(job):
     assert store.steps() == saved.steps() == 3
 
 
+@pytest.mark.slow
 def test_a_layer_s_keys_are_taken_with_slots_and_counts_of_a_new_job(job):
     job_dir, saved = job
     other = Keyed(url_dim=6, rule="adagrad")  # so that groups are others, too

@@ -11,6 +11,7 @@ from tests.training_fixtures import save
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.restore import WarmStart, restore
 from tfps.errors import UserError
+from tfps.job_dir import JobDir
 from tfps.leases.queue import QueueState
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
@@ -54,7 +55,7 @@ def store_of(task):
 @pytest.fixture(name="directory", scope="module")
 def directory_fixture(tmp_path_factory):
     """A job's directory with a checkpoint."""
-    directory = CheckpointDirectory(str(tmp_path_factory.mktemp("job")))
+    directory = CheckpointDirectory(JobDir(tmp_path_factory.mktemp("job")))
     save(directory, store_of(Towns()), QueueState(1), DATA)
     return directory
 
@@ -67,6 +68,7 @@ def go_on(directory, store):
     restore(directory.latest(), store, DATA)
 
 
+@pytest.mark.quick("go_on")
 @pytest.mark.parametrize("use", [begin, go_on])
 def test_words_that_were_appended_are_taken_and_words_in_another_order_refused(directory, use):
     use(directory, store_of(Towns(("Ulm", "Bonn", "Rom"))))
@@ -111,7 +113,7 @@ class Texts(Towns):
 
 
 def test_words_of_a_layer_without_a_path_are_kept_with_those_of_others(tmp_path):
-    directory = CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(JobDir(tmp_path))
     save(directory, store_of(Texts()), QueueState(1), DATA)
     kept = directory.latest().numberings
     assert sorted(each["words"] for each in kept.values()) == [2, 4]  # of both, [UNK] included

@@ -11,6 +11,7 @@ from tests.checkpoint.saved_state import DATA, train
 from tests.training_fixtures import reused, save
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.saved_values import dense_values
+from tfps.job_dir import JobDir
 from tfps.leases.queue import QueueState
 from tfps.model.stateless_model import StatelessModel
 
@@ -20,7 +21,7 @@ def job_fixture(manifest, tmp_path_factory):
     """A job's directory with a checkpoint from 3 ps, and what trained it."""
     trainer, job_dir = reused(manifest, parts=3), str(tmp_path_factory.mktemp("job"))
     train(trainer, 0)
-    save(CheckpointDirectory(job_dir), trainer.store, QueueState(1), DATA)
+    save(CheckpointDirectory(JobDir(job_dir)), trainer.store, QueueState(1), DATA)
     return job_dir, trainer
 
 

@@ -11,6 +11,7 @@ from tests.training_fixtures import Trainer
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.restore import WarmStart, restore_newest
 from tfps.checkpoint.saved_values import dense_values
+from tfps.job_dir import JobDir
 from tfps.leases.queue import QueueState
 
 JOB_DIR = "gs://bucket/job"
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 def test_save_increment_retention_and_restore(cloud, manifest):
     task = Smoke(dim=2048)  # 25 MB with Adam's slots, most of it padding: rows are tracked
-    trainer, directory = Trainer(manifest, task=task), CheckpointDirectory(JOB_DIR)
+    trainer, directory = Trainer(manifest, task=task), CheckpointDirectory(JobDir(JOB_DIR))
     saved = []
     with saver_of(directory, trainer.store, last=1) as saver:
         for epoch in range(4):

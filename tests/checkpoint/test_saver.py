@@ -11,6 +11,7 @@ from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.restore import restore
 from tfps.checkpoint.writer import TURN_BYTES
 from tfps.errors import RunError
+from tfps.job_dir import JobDir
 from tfps.leases.queue import QueueState
 from tfps.store.partitioned_variable import CHUNK_BYTES
 
@@ -20,7 +21,7 @@ LARGE_BYTES = 80_000 * 256 * 3 * 4  # 246 MB with Adam's slots
 
 def test_a_save_in_the_background_holds_what_was_there_when_it_began(trainer, tmp_path):
     train(trainer, 0)
-    directory = CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(JobDir(tmp_path))
     committed, gate = [], Gate()
     with saver_of(directory, trainer.store) as saver:
         before = values(trainer.store)
@@ -47,7 +48,7 @@ def test_a_save_in_the_background_holds_what_was_there_when_it_began(trainer, tm
 
 
 def test_a_save_that_training_waits_for_is_over_when_it_has_begun(trainer, tmp_path):
-    directory = CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(JobDir(tmp_path))
     committed = []
     with saver_of(directory, trainer.store, in_background=False) as saver:
         saver.begin(QueueState(), DATA, lambda: None, committed.append)
@@ -63,7 +64,7 @@ def refuse():
 
 
 def test_an_error_is_raised_by_what_asks_next(trainer, tmp_path):
-    directory = CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(JobDir(tmp_path))
     with saver_of(directory, trainer.store) as saver:
         saver.begin(QueueState(), DATA, refuse, lambda checkpoint: None)
         with pytest.raises(RunError, match="a shard was replaced"):
@@ -79,7 +80,7 @@ def begin_and_raise(saver, before_commit, after_commit, error):
 
 
 def test_a_run_that_fails_keeps_the_save_under_way(trainer, tmp_path):
-    directory = CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(JobDir(tmp_path))
     saver, committed = saver_of(directory, trainer.store), []
     with pytest.raises(RunError, match="the loss"):
         begin_and_raise(saver, lambda: None, committed.append, RunError("the loss"))
@@ -87,14 +88,14 @@ def test_a_run_that_fails_keeps_the_save_under_way(trainer, tmp_path):
 
 
 def test_a_run_that_fails_tells_of_a_save_that_fails_too(trainer, tmp_path, caplog):
-    saver = saver_of(CheckpointDirectory(str(tmp_path)), trainer.store)
+    saver = saver_of(CheckpointDirectory(JobDir(tmp_path)), trainer.store)
     with pytest.raises(RunError, match="the loss"):
         begin_and_raise(saver, refuse, print, RunError("the loss"))
     assert "the checkpoint that was being saved is lost: a shard was replaced" in caplog.text
 
 
 def test_a_run_that_is_stopped_commits_nothing_any_more(trainer, tmp_path):
-    directory = CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(JobDir(tmp_path))
     saver, gate = saver_of(directory, trainer.store), Gate()
     with pytest.raises(KeyboardInterrupt):
         begin_and_raise(saver, gate, print, KeyboardInterrupt())
@@ -108,7 +109,7 @@ def test_what_is_written_in_turns_is_restored_whole(manifest, tmp_path):
     trainer = Trainer(manifest, task=LARGE)
     train(trainer, 0)
     before = values(trainer.store)
-    directory = CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(JobDir(tmp_path))
     with saver_of(directory, trainer.store) as saver:
         saver.begin(QueueState(1), DATA, lambda: None, print)
         saver.finish()
@@ -134,7 +135,7 @@ def test_the_second_copy_is_made_by_the_first_update_and_used_again_by_later_sav
     """TensorFlow keeps what is freed for itself: so it shows in that nothing more is taken."""
     trainer = Trainer(manifest, task=LARGE)
     train(trainer, 0)
-    directory = CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(JobDir(tmp_path))
     with saver_of(directory, trainer.store, last=1) as saver:
         start = resident()
         for epoch in range(1, 4):

@@ -14,6 +14,7 @@ from tfps.checkpoint import increments
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.restore import WarmStart
 from tfps.errors import UserError
+from tfps.job_dir import JobDir
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.store import group_layout
@@ -79,7 +80,9 @@ def trained_job(task, directory, is_increment=False):
     """A store on 2 ps whose rows have missed different numbers of updates, and that is saved."""
     trainer = RowTrainer(store_of(task, 2))
     trainer.train(USERS, OLD)
-    with saver_of(CheckpointDirectory(str(directory)), trainer.store, largest_increment=2.0) as s:
+    with saver_of(
+        CheckpointDirectory(JobDir(directory)), trainer.store, largest_increment=2.0
+    ) as s:
         for epoch in range(1 + is_increment):
             trainer.train(USERS, OLD[epoch * 7 : epoch * 7 + 5])
             trainer.train(PLACES, [0, 3])
@@ -88,6 +91,7 @@ def trained_job(task, directory, is_increment=False):
     return trainer
 
 
+@pytest.mark.quick("adagrad-float32-True")
 @pytest.mark.parametrize(
     ("rule", "row_dtype", "is_increment"),
     [

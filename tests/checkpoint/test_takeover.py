@@ -8,6 +8,7 @@ from tests.training_fixtures import reused, save
 from tfps.checkpoint import commit_marker
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.errors import RunError
+from tfps.job_dir import JobDir
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 from tfps.leases.queue import QueueState
 from tfps.storage import files
@@ -15,7 +16,7 @@ from tfps.storage import files
 
 def begin(job_dir):
     """What a chief does before it restores a checkpoint."""
-    fence, directory = ChiefFence.take_over(job_dir), CheckpointDirectory(job_dir)
+    fence, directory = ChiefFence.take_over(JobDir(job_dir)), CheckpointDirectory(JobDir(job_dir))
     directory.delete_uncommitted()
     return fence, directory
 

@@ -22,6 +22,7 @@ from tfps.checkpoint.reader import UnseenFilesError
 from tfps.checkpoint.restore import WarmStart
 from tfps.errors import UserError
 from tfps.experiment.experiment import Train
+from tfps.job_dir import JobDir
 from tfps.leases.queue import QueueState
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
@@ -90,7 +91,7 @@ def job_fixture(tmp_path_factory):
         values = drawn.integers(0, STEPS + 1, shape) if is_number else drawn.random(shape)
         slice_.variable.assign(values.astype(slice_.variable.dtype.as_numpy_dtype))
     store.set_steps(STEPS)
-    save(CheckpointDirectory(str(job_dir)), store, QueueState(2), DATA)
+    save(CheckpointDirectory(JobDir(job_dir)), store, QueueState(2), DATA)
     return job_dir, store
 
 
@@ -106,7 +107,7 @@ def test_a_job_begins_with_all_that_another_holds_on_another_number_of_ps(job):
 
 def test_a_checkpoint_is_named_by_its_own_directory(job):
     job_dir, saved = job
-    [path] = CheckpointDirectory(str(job_dir)).committed()
+    [path] = CheckpointDirectory(JobDir(job_dir)).committed()
     store = store_of(Smoke())
     assert WarmStart.of(Train(init_from=f"{path}/")).begin(store).path == path
     assert_equal(whole(saved), whole(store))
@@ -177,7 +178,7 @@ def test_another_optimizer_takes_rows_as_that_of_the_other_job_would_have_moved_
 
 def test_of_a_checkpoint_that_does_not_name_its_optimizer_rows_are_taken_as_they_lie(job, caplog):
     job_dir, saved = job
-    checkpoint = CheckpointDirectory(str(job_dir)).latest()
+    checkpoint = CheckpointDirectory(JobDir(job_dir)).latest()
     assert list(checkpoint.optimizers) == ["tables_dim4"]
     store = store_of(Tuned())
     theirs, ours = checkpoint.signature, store.signature()
@@ -258,7 +259,7 @@ def two_fixture(job, tmp_path):
     """A job's directory with two checkpoints."""
     job_dir, saved = job
     shutil.copytree(job_dir, tmp_path / "job")
-    directory = CheckpointDirectory(str(tmp_path / "job"))
+    directory = CheckpointDirectory(JobDir(tmp_path / "job"))
     save(directory, saved, QueueState(3), DATA)
     return directory
 

@@ -9,6 +9,7 @@ from tests.peers import Peer
 from tfps.cluster.liveness import Liveness, ServerIdentity
 from tfps.cluster.preflight import Wanted, check_tasks
 from tfps.cluster.spec import Cluster
+from tfps.job_dir import JobDir
 from tfps.job_dir.task_files import TaskInfo
 from tfps.job_dir.task_name import TaskName
 
@@ -32,7 +33,7 @@ def announce(address, tmp_path):
 
     def announce(**fields):
         own = TaskInfo.own(cluster.tasks(), incarnation, 2 << 30)
-        dataclasses.replace(own, **fields).write(str(tmp_path), TaskName("worker", 1))
+        dataclasses.replace(own, **fields).write(JobDir(tmp_path), TaskName("worker", 1))
         return incarnation
 
     return announce
@@ -43,7 +44,7 @@ MEMORY = {WORKER: 1 << 30}
 
 
 def check(address, job_dir, task=WORKER, limit_seconds=0.0):
-    [found] = check_tasks({task: address}, Wanted(TASKS, str(job_dir), MEMORY), limit_seconds)
+    [found] = check_tasks({task: address}, Wanted(TASKS, JobDir(job_dir), MEMORY), limit_seconds)
     return found
 
 
@@ -131,7 +132,7 @@ def test_tasks_are_waited_for_at_the_same_time(address, announce, tmp_path):
     workers = {TaskName("worker", 0): peers.refusing_address(), TaskName("worker", 1): address}
     addresses = {**workers, **refusing}
     began = time.monotonic()
-    found = check_tasks(addresses, Wanted(TASKS, str(tmp_path), {}), limit_seconds=1.0)
+    found = check_tasks(addresses, Wanted(TASKS, JobDir(tmp_path), {}), limit_seconds=1.0)
     assert 1.0 <= time.monotonic() - began < 30.0
     assert [each.task for each in found] == list(addresses)
     assert [each.is_fit for each in found] == [False, True, *[False] * len(refusing)]

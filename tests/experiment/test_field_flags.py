@@ -35,7 +35,7 @@ def test_a_flag_without_a_value():
     ],
 )
 def test_former_flags_are_refused_with_what_to_write(former, ways):
-    with pytest.raises(UserError, match="a field of the config is a flag by its dotted name") as e:
+    with pytest.raises(UserError, match="former flags have other names now") as e:
         field_flags.refuse_former(former)
     assert ways in str(e.value)
 

@@ -50,6 +50,7 @@ def trainer(manifest):
     return trainer
 
 
+@pytest.mark.quick("float32")
 @pytest.mark.parametrize("form", FORMS)
 def test_tensorflow_alone_predicts_what_the_parameters_do(trainer, tmp_path, form):
     path = tmp_path / "export"
@@ -79,6 +80,7 @@ def test_a_model_that_was_loaded_can_be_saved_and_loaded_again(trainer, tmp_path
     np.testing.assert_array_equal(again.rows[0](ids), first.rows(table, IDS))
 
 
+@pytest.mark.slow
 def test_versions_in_one_process_know_their_own_keys(trainer, tmp_path):
     trainer.export(tmp_path / "trained")
     manifest = trainer.manifest

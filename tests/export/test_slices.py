@@ -21,6 +21,7 @@ from tfps.errors import RunError, UserError
 from tfps.export import sliced_variables
 from tfps.export.loaded_model import ExportedModel
 from tfps.export.sliced_variables import RowEncoding
+from tfps.job_dir import JobDir
 from tfps.leases.queue import QueueState
 from tfps.store import partitioned_variable
 from trainer.export import export_checkpoint
@@ -82,6 +83,7 @@ def test_tensorflow_alone_predicts_what_the_parameters_on_three_ps_do(manifest, 
     np.testing.assert_allclose(in_slices, whole, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "optimizer",
     [
@@ -92,7 +94,7 @@ def test_tensorflow_alone_predicts_what_the_parameters_on_three_ps_do(manifest, 
 )
 def test_rows_of_a_checkpoint_are_those_of_its_last_update(manifest, tmp_path, optimizer):
     trainer = trained(Trainer(manifest, WithOptimizer(rule=optimizer), parts=3))
-    directory = CheckpointDirectory(str(tmp_path / "job"))
+    directory = CheckpointDirectory(JobDir(tmp_path / "job"))
     save(directory, trainer.store, QueueState(1, trained=200), DATA)
     checkpoint = named_checkpoint(str(tmp_path / "job"))
     output = str(tmp_path / "export")

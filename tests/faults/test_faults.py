@@ -10,7 +10,7 @@ from tests.faults import power_cut, shim
 from tests.faults.exploration import EPOCHS, Exploration, Point, committed
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.evaluation.history import Evaluations
-from tfps.job_dir import report
+from tfps.job_dir import JobDir, report
 
 pytestmark = pytest.mark.skipif(
     shim.COMPILER is None, reason="there is no C compiler (cc, gcc or clang) to make the shim with"
@@ -24,6 +24,7 @@ def exploration_fixture(tmp_path_factory):
 
 
 # Of each kind one point in ten, by tenths of the run; `make faults` tries every call.
+@pytest.mark.quick("ENOSPC-6-True", "stale-5-False")
 @pytest.mark.parametrize(
     ("kind", "tenths", "is_lasting"),
     [
@@ -79,9 +80,9 @@ def test_a_power_cut_at_any_moment_loses_no_commit_and_stops_no_start(exploratio
 
 def _start(job_dir, must_be_there, when):
     """What a chief reads when it begins."""
-    CheckpointDirectory(str(job_dir)).delete_uncommitted()
-    report.read(str(job_dir))
-    Evaluations(str(job_dir)).all()
+    CheckpointDirectory(JobDir(job_dir)).delete_uncommitted()
+    report.read(JobDir(job_dir))
+    Evaluations(JobDir(job_dir)).all()
     whole = committed(job_dir)
     assert whole, when
     assert max(whole) >= must_be_there, when

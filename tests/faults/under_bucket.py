@@ -15,6 +15,7 @@ from tests.training_fixtures import Trainer, save
 from tfps.checkpoint import reader
 from tfps.checkpoint.directory import CheckpointDirectory, Retention
 from tfps.errors import RunError
+from tfps.job_dir import JobDir
 from tfps.job_dir.chief_fence import ChiefFence
 from tfps.leases.queue import QueueState
 
@@ -40,7 +41,7 @@ def each_request(cloud, what, work):
 
 def begin(job_dir):
     """What a chief does before it restores a checkpoint."""
-    fence, directory = ChiefFence.take_over(job_dir), CheckpointDirectory(job_dir)
+    fence, directory = ChiefFence.take_over(JobDir(job_dir)), CheckpointDirectory(JobDir(job_dir))
     directory.delete_uncommitted()
     return fence, directory
 
@@ -55,7 +56,7 @@ def test_a_start_whose_requests_fail_deletes_no_checkpoint(cloud, what):
         with tf.io.gfile.GFile(marker, "w") as file:
             file.write("{}")
     assert each_request(cloud, what, lambda _: begin(job_dir)) > len(names)
-    assert CheckpointDirectory(job_dir).names() == names
+    assert CheckpointDirectory(JobDir(job_dir)).names() == names
 
 
 # Each request of a save fails in one of these. Few of them say what all say: `make faults` takes

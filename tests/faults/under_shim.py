@@ -8,6 +8,7 @@ import pytest
 from tests.faults import shim
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.errors import RunError
+from tfps.job_dir import JobDir
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
@@ -53,10 +54,10 @@ def test_an_answer_that_did_not_come_deletes_no_checkpoint(tmp_path, faults, kin
         (tmp_path / "checkpoints" / name / "commit.json").write_text("{}")
 
     def start():
-        CheckpointDirectory(str(tmp_path)).delete_uncommitted()
+        CheckpointDirectory(JobDir(tmp_path)).delete_uncommitted()
 
     assert each_call(faults, kind, start) > len(names)
-    assert CheckpointDirectory(str(tmp_path)).names() == names
+    assert CheckpointDirectory(JobDir(tmp_path)).names() == names
 
 
 @pytest.mark.parametrize("kind", ERRORS)
@@ -91,7 +92,7 @@ def test_a_full_disk_is_not_waited_for(tmp_path, faults, monkeypatch):
 
 
 def test_a_chief_holds_its_job_while_the_storage_is_silent(tmp_path, faults, monkeypatch):
-    fence = ChiefFence.take_over(str(tmp_path))
+    fence = ChiefFence.take_over(JobDir(tmp_path))
     faults("EIO")
     fence.check()
     with pytest.raises(StorageError):  # what counts is not done on an old answer
@@ -102,14 +103,14 @@ def test_a_chief_holds_its_job_while_the_storage_is_silent(tmp_path, faults, mon
         fence.check()
     assert silent.value.exit_code == 3
     faults("EIO", 2, 1)  # no call
-    ChiefFence.take_over(str(tmp_path))
+    ChiefFence.take_over(JobDir(tmp_path))
     with pytest.raises(SupersededError):
         fence.check()
 
 
 @pytest.mark.parametrize("kind", ERRORS)
 def test_a_ps_that_leaves_is_still_leaving_while_the_storage_is_silent(tmp_path, faults, kind):
-    notices, held = PreemptionNotices(str(tmp_path)), failures.StaleReadTolerance()
+    notices, held = PreemptionNotices(JobDir(tmp_path)), failures.StaleReadTolerance()
     notices.post(TaskName("ps", 1))
     leaving = held.ask(notices.posted, [])
     faults(kind)

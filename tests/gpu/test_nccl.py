@@ -12,6 +12,7 @@ REPLICA = {"cluster": {"chief": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"]}}
 WITH_PS = {"cluster": REPLICA["cluster"] | {"ps": ["127.0.0.1:3"]}}
 
 
+@pytest.mark.quick("cluster0*", "cluster1*")
 @pytest.mark.parametrize(
     ("cluster", "message"),
     [

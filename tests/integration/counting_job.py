@@ -12,6 +12,7 @@ from tests.training_fixtures import Trainer
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.restore import restore
 from tfps.data.manifest import Manifest
+from tfps.job_dir import JobDir
 
 
 def flags(
@@ -38,7 +39,7 @@ def trained(
     [path] = [p for p, q in commits.items() if (q["epoch"], q["cursor"]) == (epoch, 0)]
     alone = job_dir.parent / f"epoch-{epoch}"
     shutil.copytree(path, alone / "checkpoints" / path.name)
-    directory = CheckpointDirectory(str(alone))
+    directory = CheckpointDirectory(JobDir(alone))
     checkpoint = directory.latest()
     assert checkpoint is not None
     store = Trainer(data, task).store

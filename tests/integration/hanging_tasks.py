@@ -14,7 +14,7 @@ from tests.peers import Peer
 CONNECT, STALL, SILENT, PS_WAIT, CHIEF = 4, 30, 10, 4, 4
 CONNECT_LIMIT = f"--connect_seconds={CONNECT}"
 STALL_LIMIT = f"--stall_seconds={STALL}"
-PS_LIMIT = f"--ps_wait_seconds={PS_WAIT}"
+PS_LIMIT = f"--task_wait_seconds={PS_WAIT}"
 
 
 def connecting(tasks: SeparateTasks, **sees: str) -> Program:

@@ -31,6 +31,7 @@ from tfps.data.manifest import Manifest, TrainingData
 from tfps.data.record_source import Batching, RecordSource, read_batches
 from tfps.experiment import overrides
 from tfps.experiment.experiment import Experiment
+from tfps.job_dir import JobDir
 from tfps.leases.bad_record_log import BadRecords
 from tfps.leases.lease import EpochOrder
 from tfps.leases.progress import LeaseProgress
@@ -57,7 +58,9 @@ def main() -> None:
     _FLAGS(sys.argv)
     cluster = decode(os.environ)
     if cluster.job != "chief":
-        serve(cluster, _FLAGS.job_dir, ServerOptions(chief_lost_seconds=1), threading.Event())
+        serve(
+            cluster, JobDir(_FLAGS.job_dir), ServerOptions(chief_lost_seconds=1), threading.Event()
+        )
         return
     experiment = overrides.load(_FLAGS.config)
     data = manifest.read(_FLAGS.data)
@@ -71,7 +74,7 @@ def main() -> None:
         for dtype in ("float32", "bfloat16")
     }
     executor = Connector(
-        cluster, _FLAGS.job_dir, 60, min_workers=0, again=False, memory={}
+        cluster, JobDir(_FLAGS.job_dir), 60, min_workers=0, again=False, memory={}
     ).connect()
     found = {
         dtype: {

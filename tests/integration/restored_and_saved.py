@@ -9,6 +9,7 @@ import sys
 from absl import flags
 
 from tfps.cluster.tf_config import decode
+from tfps.job_dir import JobDir
 from trainer import entry, task
 from trainer.flags import experiment_flags
 
@@ -30,21 +31,21 @@ def main() -> int:
     from tfps.coordinator.connector import Connector
     from tfps.evaluation.history import Evaluations
     from trainer.chief.engine import Engine
-    from trainer.chief.run_inputs import RunInputs
+    from trainer.chief.run_inputs import RunInputs, RunSettings
 
-    job_dir = flags.FLAGS.job_dir
-    inputs = RunInputs.check(experiment_flags.experiment(), cluster, job_dir, None)
+    job_dir = JobDir(flags.FLAGS.job_dir)
+    inputs = RunInputs.check(RunSettings(experiment_flags.experiment(), cluster, job_dir))
     executor = Connector(cluster, job_dir, 120.0, min_workers=0, again=False, memory={}).connect()
     engine = Engine.build(inputs, executor, TaskMonitor({}), 120.0)
     restored, passed_over = restore_newest(
-        CheckpointDirectory(job_dir), engine.store, inputs.data.identities()
+        CheckpointDirectory(job_dir), engine.store, inputs.data.train.identities()
     )
     assert restored is not None
     assert passed_over == {}
     draft = Draft.of(engine.store, restored.queue, restored.datasets)
     writer = CheckpointWriter(engine.store.slices())
-    copies = CheckpointDirectory(flags.FLAGS.copy_to)
-    old = OldCheckpoints(copies, Retention(last=9), Evaluations(flags.FLAGS.copy_to))
+    copies = CheckpointDirectory(JobDir(flags.FLAGS.copy_to))
+    old = OldCheckpoints(copies, Retention(last=9), Evaluations(JobDir(flags.FLAGS.copy_to)))
     saver.save(copies, old, draft, writer, lambda: None)
     evaluation = engine.evaluate(restored)
     sys.stdout.write(f"evaluated {restored.name}: loss {evaluation.metrics['loss']:.9f}\n")

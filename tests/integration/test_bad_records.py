@@ -106,6 +106,7 @@ def test_a_killed_chief_goes_on_with_the_bad_records_it_knew(tmp_path: pathlib.P
     assert np.sum(visited == EPOCHS) == RECORDS - len(BAD)
 
 
+@pytest.mark.slow
 def test_a_shard_that_is_cut_off_costs_only_what_is_missing(tmp_path: pathlib.Path) -> None:
     task = counting_task.CountingTask(records=300)
     data, job_dir = counting_task.write(tmp_path / "data", task, [200, 100]), tmp_path / "job"

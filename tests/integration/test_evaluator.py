@@ -161,7 +161,7 @@ def test_without_the_evaluator_the_workers_evaluate_at_the_end(
     datasets: Datasets, job_dir: pathlib.Path
 ) -> None:
     flags = trainer_flags(
-        datasets.uneven, job_dir, "--evaluator_wait_seconds=2", eval_data=datasets.eval
+        datasets.uneven, job_dir, "--task_wait_seconds=2", eval_data=datasets.eval
     )
     with cluster_with_evaluator(flags) as program:
         program.see(r"\[chief\] .*waiting for 1 workers and 1 ps")

@@ -21,7 +21,7 @@ def test_workers_join_and_are_left_out(datasets: Datasets, tmp_path: pathlib.Pat
     with SeparateTasks(flags, job_dir, workers=3, ps=1) as tasks:
         tasks.serve("ps 0")
         last = tasks.serve("worker 2")
-        own = ("--min_workers=1", "--connect_seconds=3", "--worker_wait_seconds=4")
+        own = ("--min_workers=1", "--connect_seconds=3", "--task_wait_seconds=4")
         chief = tasks.start("chief 0", *own)
         for away in (0, 1):
             chief.see(rf"left out until it answers: worker {away} at .*refused connections")

@@ -169,7 +169,7 @@ def test_a_ps_that_stays_away(
     ports: list[socket.socket], datasets: Datasets, job_dir: pathlib.Path
 ) -> None:
     """Nobody restarts it; the chief waits as long as it is told to."""
-    flags = trainer_flags(datasets.long, job_dir, *SLOW, "--ps_wait_seconds=2")
+    flags = trainer_flags(datasets.long, job_dir, *SLOW, "--task_wait_seconds=2")
     address = f"127.0.0.1:{ports[2].getsockname()[1]}"
     chief_place, worker_place, ps_place = (
         tf_config(ports, job) for job in ("chief", "worker", "ps")

@@ -8,6 +8,7 @@ from census_rows import census_rows
 from cluster_process import Program, local_cluster, read_report, trainer_flags
 from tensorboard_program import TensorBoard, tensorboard
 
+from tfps.job_dir import JobDir
 from tfps.monitoring import recorder
 from tfps.monitoring.events import CheckpointSaved, Evaluated, Sampled, TaskBack, TaskLost
 
@@ -86,7 +87,7 @@ def test_tensorboard_draws_each_curve_once(job_dir: pathlib.Path, fast: bool) ->
 
 
 def test_the_history_tells_of_what_happened(job_dir: pathlib.Path) -> None:
-    report, events = read_report(job_dir), recorder.read(str(job_dir))
+    report, events = read_report(job_dir), recorder.read(JobDir(job_dir))
     lost = {event.task for event in events if isinstance(event, TaskLost)}
     assert {"worker 1", "ps 0"} <= lost
     assert "worker 1" in {event.task for event in events if isinstance(event, TaskBack)}

@@ -1,11 +1,12 @@
 import pathlib
 
+from tfps.job_dir import JobDir
 from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
 
 
 def test_who_leaves_is_announced_until_it_is_let_go(tmp_path: pathlib.Path) -> None:
-    chief, ps = PreemptionNotices(str(tmp_path)), PreemptionNotices(str(tmp_path))
+    chief, ps = PreemptionNotices(JobDir(tmp_path)), PreemptionNotices(JobDir(tmp_path))
     assert chief.posted() == []
     ps.post(TaskName("ps", 1))
     ps.post(TaskName("ps", 0))

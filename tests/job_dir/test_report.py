@@ -4,12 +4,12 @@ import pytest
 
 from tests.job_dir.reports import full_report, short_report
 from tfps.errors import UserError
-from tfps.job_dir import report
+from tfps.job_dir import JobDir, report
 from tfps.job_dir.report import FINISHED, INTERRUPTED, RUNNING
 
 
 def test_a_job_that_runs_again_says_so(tmp_path):
-    job_dir = str(tmp_path)
+    job_dir = JobDir(tmp_path)
     report.reopen(job_dir)
     assert report.read(job_dir) is None
     for status in (FINISHED, INTERRUPTED):
@@ -21,21 +21,21 @@ def test_a_job_that_runs_again_says_so(tmp_path):
 @pytest.mark.parametrize("content", ["", '{"format": 2, "stat'])
 def test_a_file_that_a_power_cut_left_is_no_report(tmp_path, content):
     (tmp_path / "report.json").write_text(content)
-    report.reopen(str(tmp_path))
-    assert report.read(str(tmp_path)) is None
-    assert report.load(str(tmp_path)) is None
+    report.reopen(JobDir(tmp_path))
+    assert report.read(JobDir(tmp_path)) is None
+    assert report.load(JobDir(tmp_path)) is None
 
 
 def test_what_is_written_is_read_again(tmp_path):
-    report.write(str(tmp_path), full_report())
-    assert report.load(str(tmp_path)) == full_report()
-    assert report.read(str(tmp_path)) == json.loads(json.dumps(full_report().to_json()))
+    report.write(JobDir(tmp_path), full_report())
+    assert report.load(JobDir(tmp_path)) == full_report()
+    assert report.read(JobDir(tmp_path)) == json.loads(json.dumps(full_report().to_json()))
 
 
 def test_a_report_of_another_version_is_refused(tmp_path):
     (tmp_path / "report.json").write_text('{"format": 1}')
     with pytest.raises(UserError, match=r"report\.json is not a report of this version; delete it"):
-        report.read(str(tmp_path))
+        report.read(JobDir(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_a_report_of_another_version_is_refused(tmp_path):
 def test_what_has_the_format_of_a_report_but_other_fields_is_refused(tmp_path, changes):
     (tmp_path / "report.json").write_text(json.dumps({**full_report().to_json(), **changes}))
     with pytest.raises(UserError, match=r"report\.json is not a report of this version \(.+delete"):
-        report.load(str(tmp_path))
+        report.load(JobDir(tmp_path))

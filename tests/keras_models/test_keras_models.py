@@ -77,6 +77,7 @@ def fitted(case, model, x, y):
     return before, model.evaluate(batches, verbose=0, return_dict=True)["loss"]
 
 
+@pytest.mark.quick("dlrm")
 @pytest.mark.parametrize(
     "case",
     [

@@ -57,6 +57,7 @@ def counted(leases):
     return leases.trained, leases.bad, leases.skipped, leases.repeated
 
 
+@pytest.mark.quick("70-2-2.5")
 @pytest.mark.parametrize(
     ("shuffle_buffer", "pipeline_depth", "seconds"), [(0, 0, 0.01), (70, 2, 2.5), (8192, 0, 5.0)]
 )

@@ -56,6 +56,7 @@ def test_a_generation_grows_with_every_write_and_can_be_asked_for(cloud, blob):
         blob.upload_from_string(b"newer", if_generation_match=first)
 
 
+@pytest.mark.quick("fake-gcs-server-truncate", "gcp-storage-emulator-503")
 @pytest.mark.parametrize("what", ["429", "503", "truncate"])
 def test_both_clients_try_again(cloud, blob, what):
     cloud.set(faults=(Fault(what, ("read",), next=1),))
@@ -90,6 +91,7 @@ def test_both_clients_give_up_at_once(cloud, blob, what, theirs):
         blob.download_as_bytes()
 
 
+@pytest.mark.quick("fake-gcs-server")
 def test_a_stalled_connection_sends_half_and_stays_open(cloud, blob):
     cloud.set(faults=(Fault("stall", ("read",), next=1),), stall_seconds=1.0)
     began = time.monotonic()

@@ -173,6 +173,7 @@ def two_heads(are_named=True):
     return model
 
 
+@pytest.mark.quick("True")
 @pytest.mark.parametrize("are_named", [True, False])
 def test_weights_of_each_output_are_those_of_fit(tmp_path, are_named):
     labels = {"click": Y, "buy": (X["x"][:, 0] > 0).astype("f4")}

@@ -109,6 +109,7 @@ class OfTheModel(TaskOf):
     loss = Task.loss
 
 
+@pytest.mark.slow
 def test_a_whole_table_may_be_used_in_the_loss_alone():
     model = StatelessModel(OfTheModel(Softmax), 0)
     assert model.tables == []

@@ -247,6 +247,7 @@ class PooledTask(Bags):
         return Pooled()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [{}, pytest.param({"dense_table_bytes": ROWS * DIM * 4}, marks=pytest.mark.slow)],

@@ -13,11 +13,10 @@ import tensorflow as tf
 from tests import lookups
 from tests.export.graph_alone import graph_alone
 from tests.lookups import Lookups, get_config, write_rows
-from tests.training_fixtures import reused
+from tests.training_fixtures import inputs_of, reused
 from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
 from tfps.model.lookup_tables import lookup_tables_taken_over
-from trainer.chief.run_inputs import RunInputs
 from trainer.prepare import prepare
 
 LOCAL, CLUSTER = Cluster(), Cluster(("h:1",), ("h:2",), ("h:3",))
@@ -155,7 +154,7 @@ def check(task, manifest, tmp_path, cluster=LOCAL):
     experiment = get_config()
     data = dataclasses.replace(experiment.data, train=manifest.directory)
     experiment = dataclasses.replace(experiment, task=task, data=data)
-    return RunInputs.check(experiment, cluster, str(tmp_path), None)
+    return inputs_of(experiment, tmp_path, cluster)
 
 
 def test_a_model_that_could_not_be_exported_is_refused_before_it_is_trained(manifest, tmp_path):
@@ -171,4 +170,4 @@ def test_what_workers_cannot_reach_is_refused_by_name(manifest, tmp_path):
         check(WithCounting(), manifest, tmp_path, CLUSTER)
     check(WithCounting(), manifest, tmp_path)
     for task in (Lookups(), WithLists()):
-        assert not check(task, manifest, tmp_path, CLUSTER).model.unreachable
+        assert not check(task, manifest, tmp_path, CLUSTER).plan.model.unreachable

@@ -22,6 +22,7 @@ from tfps.experiment.task import Task
 from tfps.model.stateless_model import StatelessModel
 
 
+@pytest.mark.quick("train_step")
 @pytest.mark.parametrize("step", ["train_step", "test_step", "predict_step"])
 def test_a_model_with_a_step_of_its_own_is_refused(step):
     kind = type("Stepper", (Subclassed,), {step: lambda self, data: {}})

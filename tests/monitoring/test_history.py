@@ -3,6 +3,7 @@
 import pytest
 
 from tfps.errors import UserError
+from tfps.job_dir import JobDir
 from tfps.job_dir.report import SaveCounts, WorkerShare
 from tfps.job_dir.task_files import TaskUsage
 from tfps.monitoring import recorder
@@ -47,24 +48,24 @@ ALL = [
 
 
 def write(job_dir, events, began=1.0):
-    kept = RunHistory(str(job_dir), began)
+    kept = RunHistory(JobDir(job_dir), began)
     for event in events:
         kept.tell(event)
         kept.flush()
 
 
 def files_of(job_dir):
-    return sorted((job_dir / recorder.DIRECTORY).iterdir())
+    return sorted((job_dir / "history").iterdir())
 
 
 def test_a_job_without_history_has_none(tmp_path):
-    assert recorder.read(str(tmp_path)) == []
+    assert recorder.read(JobDir(tmp_path)) == []
 
 
 def test_chiefs_add_to_it_one_after_the_other(tmp_path):
     write(tmp_path, ALL[5:], began=1e9)
     write(tmp_path, ALL[:5], began=2.0)
-    assert recorder.read(str(tmp_path)) == ALL
+    assert recorder.read(JobDir(tmp_path)) == ALL
 
 
 def test_a_line_that_is_being_written_is_left_out_and_a_damaged_one_told(tmp_path):
@@ -72,7 +73,7 @@ def test_a_line_that_is_being_written_is_left_out_and_a_damaged_one_told(tmp_pat
     [path] = files_of(tmp_path)
     with path.open("a") as file:
         file.write('{"kind": "lost", "at": 1')
-    assert recorder.read(str(tmp_path)) == ALL[:2]
+    assert recorder.read(JobDir(tmp_path)) == ALL[:2]
     path.write_text('{"kind": "from a later version"}\n{"kind": "lost", "at": 1}\n')
     with pytest.raises(UserError, match=r"\.jsonl, line 2, is damaged .*`task`"):
-        recorder.read(str(tmp_path))
+        recorder.read(JobDir(tmp_path))

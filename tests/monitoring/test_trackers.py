@@ -9,6 +9,7 @@ import pytest
 
 from tests.monitoring.fake_metadata import FakeMetadata
 from tfps.errors import UserError
+from tfps.job_dir import JobDir
 from tfps.monitoring.events import EpochTrained, Evaluated, RunBegan, RunEnded, Sampled
 from tfps.monitoring.mlflow_tracker import MlflowTracker
 from tfps.monitoring.tracker import TrackedRun
@@ -57,7 +58,7 @@ def run_of(job_dir, service):
 
 
 def test_mlflow_keeps_a_job_as_one_run(client, tmp_path):
-    job_dir = str(tmp_path / "job")
+    job_dir = JobDir(tmp_path / "job")
     tell(TrackedRun(MlflowTracker(), job_dir, "census"))
     run = run_of(job_dir, "mlflow")
     found = client.get_run(run)
@@ -90,7 +91,7 @@ def test_a_service_that_cannot_be_reached_is_told_at_once(tmp_path, monkeypatch)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with pytest.raises(UserError, match=r"--track=mlflow cannot be used .*127\.0\.0\.1"):
-        TrackedRun(MlflowTracker(), str(tmp_path), "census")
+        TrackedRun(MlflowTracker(), JobDir(tmp_path), "census")
 
 
 def wait_for_content(path, texts):
@@ -101,10 +102,11 @@ def wait_for_content(path, texts):
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_weights_and_biases_keeps_a_job_as_one_run(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    job_dir = str(tmp_path / "job")
+    job_dir = JobDir(tmp_path / "job")
     for _ in range(2):
         run = TrackedRun(WandbTracker(), job_dir, "census")
         tell(run)
@@ -129,7 +131,7 @@ def metadata_fixture(monkeypatch):
 
 
 def test_vertex_experiments_keep_a_job_as_one_run(tmp_path, metadata):
-    job_dir = str(tmp_path / "My job")
+    job_dir = JobDir(tmp_path / "My job")
     first = TrackedRun(VertexTracker(metadata.client()), job_dir, "census")
     tell(first)
     first.flush()
@@ -166,11 +168,13 @@ def test_vertex_experiments_keep_a_job_as_one_run(tmp_path, metadata):
         "2",
     )
     assert (kept["_metrics"]["loss"], kept["_metrics"]["updates"]) == (0.3, 40)
-    other = TrackedRun(VertexTracker(metadata.client()), str(tmp_path / "other"), "census")
+    other = TrackedRun(VertexTracker(metadata.client()), JobDir(tmp_path / "other"), "census")
     other.flush()
     assert len(metadata.contexts) == 3
     with pytest.raises(UserError, match=r"a-long-name-.* is longer than 117 characters"):
-        TrackedRun(VertexTracker(metadata.client()), str(tmp_path / "third"), 20 * "a long name ")
+        TrackedRun(
+            VertexTracker(metadata.client()), JobDir(tmp_path / "third"), 20 * "a long name "
+        )
 
 
 def test_vertex_experiments_need_a_project(monkeypatch):
@@ -194,11 +198,11 @@ class Service:
     def describe(self, settings):
         self.kept.append(settings["mode"])
 
-    def log(self, point):
+    def log(self, step, at, values):
         if self.failures:
             self.failures -= 1
             raise ConnectionError("no route\nto host")
-        self.kept.append(point.step)
+        self.kept.append(step)
 
     def end(self, has_finished):
         self.kept.append(has_finished)
@@ -206,7 +210,7 @@ class Service:
 
 def test_what_a_service_does_not_take_is_told_again(tmp_path):
     service = Service(failures=1)
-    run = TrackedRun(service, str(tmp_path), "census")
+    run = TrackedRun(service, JobDir(tmp_path), "census")
     run.tell(began())
     run.tell(sample(10, None))
     run.tell(RunEnded(at=1.0, status="failed"))
@@ -220,4 +224,4 @@ def test_a_damaged_name_of_a_run_is_no_new_run(tmp_path):
     (tmp_path / "trackers").mkdir()
     (tmp_path / "trackers" / "service.json").write_text("{")
     with pytest.raises(UserError, match=r"service\.json is damaged"):
-        TrackedRun(Service(0), str(tmp_path), "census")
+        TrackedRun(Service(0), JobDir(tmp_path), "census")

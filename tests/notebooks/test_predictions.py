@@ -23,6 +23,7 @@ def directory(tmp_path_factory):
     return found
 
 
+@pytest.mark.slow
 def test_on_a_census_job_it_shows_all_and_measures_what_the_report_says(directory):
     cells = execute("predictions", directory)
     report = json.loads((directory / "runs/census/report.json").read_text())

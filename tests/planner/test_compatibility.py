@@ -51,6 +51,7 @@ CASES = {
 }
 
 
+@pytest.mark.quick("sync ahead")
 @pytest.mark.parametrize("case", CASES)
 def test_what_a_mode_has_no_way_for_is_refused(case):
     mode, settings, message = CASES[case]
@@ -70,6 +71,7 @@ def test_clipped_gradients_and_a_scaled_loss_suit_every_mode(task):
         check(MODES[mode](), task)
 
 
+@pytest.mark.quick("settings0*")
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

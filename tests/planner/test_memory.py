@@ -15,6 +15,7 @@ from tfps.checkpoint.restore import restore
 from tfps.coordinator.executor import LocalExecutor
 from tfps.errors import UserError
 from tfps.experiment.task import Table
+from tfps.job_dir import JobDir
 from tfps.leases.queue import QueueState
 from tfps.optimizers.rules import rule_for
 from tfps.planner.memory import PROCESS_BYTES, WORKING_BYTES, Placement, check_memory
@@ -254,7 +255,7 @@ def test_neither_a_start_nor_a_save_nor_a_restore_holds_a_table_twice(tmp_path):
     assert start.bytes < table + spare  # less where TensorFlow keeps what earlier tests freed
     leases = trainer.queue()
     trainer.coordinator.train(leases, lambda: False, lambda progress: None)
-    directory = CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(JobDir(tmp_path))
     with Peak() as saving:
         checkpoint = save(directory, trainer.store, QueueState(), [{}])
     assert saving.bytes < spare

@@ -13,6 +13,7 @@ from configs.smoke import Smoke
 from tests.training_fixtures import Trainer, dataset, save, train_with
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.restore import restore
+from tfps.job_dir import JobDir
 from tfps.leases.queue import QueueState
 
 ROWS = (1 << 31) + 1_000
@@ -63,7 +64,7 @@ def test_the_last_rows_are_trained_saved_and_restored(tmp_path):
     near = np.array([2, (1 << 31) - 2, (1 << 31) + 2, ROWS - 3])  # and 2^31 apart from others
     untouched = store.read_rows(0, near)
 
-    checkpoint = save(CheckpointDirectory(str(tmp_path / "job")), store, QueueState(), [{}])
+    checkpoint = save(CheckpointDirectory(JobDir(tmp_path / "job")), store, QueueState(), [{}])
     train(features, labels, tf.constant([0, 2], tf.int64))
     store.begin_rows(0, near, np.full([len(near), 1], 7.0, np.float32))
     assert (store.read_rows(0, LAST) != trained).all()

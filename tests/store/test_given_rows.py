@@ -31,6 +31,7 @@ def table_of(initializer, parts):
     return store.read_table(0)
 
 
+@pytest.mark.quick("matrix-3", "own function-3")
 @pytest.mark.parametrize("parts", [pytest.param(1, marks=pytest.mark.slow), 3])
 @pytest.mark.parametrize(
     "initializer",
@@ -98,6 +99,7 @@ def test_rows_that_do_not_fit_are_refused_before_a_store_is_made(initializer, me
         StatelessModel(TaskOf(functional(rows=ROWS, embeddings_initializer=initializer)), seed=0)
 
 
+@pytest.mark.quick("identity")
 @pytest.mark.parametrize("initializer", ["orthogonal", "identity", Ascending()])
 def test_a_whole_table_that_is_too_large_is_refused_by_name(initializer, monkeypatch):
     monkeypatch.setattr(initial_values, "LARGEST_WHOLE", 4 * ROWS * DIM - 1)

@@ -12,6 +12,7 @@ from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.restore import restore
 from tfps.data.feature import Feature
 from tfps.experiment.task import Task
+from tfps.job_dir import JobDir
 from tfps.leases.queue import QueueState
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
@@ -96,7 +97,7 @@ def test_rates_that_are_set_train_what_the_same_schedule_trains(tmp_path, caplog
     train(step, 0, CHANGES[0])
     store.learning_rates.set(THIRD, store.steps())
     store.learning_rates.set(SECOND, store.steps())  # in its place: no update had the other
-    directory = CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(JobDir(tmp_path))
     save(directory, store, QueueState(), DATA)
     first, second = (pytest.approx(rate) for rate in RATES[:2])
     assert directory.latest().learning_rates == ((0, first), (CHANGES[0], second))

@@ -125,6 +125,7 @@ def test_a_step_that_overflows_changes_nothing_but_the_scale():
     assert store.steps() == 1
 
 
+@pytest.mark.slow
 def test_gradients_too_small_for_float16_survive():
     """The loss is scaled down so far that its gradients are 0 in float16 without scaling."""
     changed = {}

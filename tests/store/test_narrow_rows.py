@@ -18,6 +18,7 @@ from tfps.checkpoint.restore import WarmStart, restore
 from tfps.checkpoint.saved_values import SavedGroup, summaries
 from tfps.errors import UserError
 from tfps.export.parameters import CheckpointParameters
+from tfps.job_dir import JobDir
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
 from tfps.store import group_layout
@@ -122,11 +123,12 @@ def stored_bits(store):
     return bits
 
 
+@pytest.mark.quick("row-wise-bfloat16")
 @pytest.mark.parametrize("form", FORMS)
 def test_all_is_restored_bit_by_bit_onto_another_number_of_ps(form, tmp_path):
     first, step = make(form)
     train(step, 0, 4)
-    directory = CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(JobDir(tmp_path))
     with saver_of(directory, first, largest_increment=2.0) as saver:
         for end, is_full in ((8, True), (9, False)):
             train(step, end - 4, end)
@@ -140,11 +142,12 @@ def test_all_is_restored_bit_by_bit_onto_another_number_of_ps(form, tmp_path):
     assert np.isfinite(train(second_step, 9, 12)).all()
 
 
+@pytest.mark.quick("row-wise-bfloat16")
 @pytest.mark.parametrize("form", FORMS)
 def test_a_checkpoint_is_read_as_the_ps_have_it(form, tmp_path):
     store, step = make(form)
     train(step, 0, 6)
-    directory = CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(JobDir(tmp_path))
     with saver_of(directory, store) as saver:
         checkpoint = save(saver, 6, is_full=True)
     task = Visits(*form)
@@ -159,6 +162,7 @@ def test_a_checkpoint_is_read_as_the_ps_have_it(form, tmp_path):
     assert {ids.row, keys.row} == {group.row for group in store.layout.groups}
 
 
+@pytest.mark.quick("theirs1-ours1")
 @pytest.mark.parametrize(
     ("theirs", "ours"),
     [
@@ -170,7 +174,7 @@ def test_a_checkpoint_is_read_as_the_ps_have_it(form, tmp_path):
 def test_layers_of_a_job_whose_rows_lie_otherwise_are_taken(theirs, ours, tmp_path):
     saved, step = make(theirs)
     train(step, 0, 6)
-    with saver_of(CheckpointDirectory(str(tmp_path)), saved) as saver:
+    with saver_of(CheckpointDirectory(JobDir(tmp_path)), saved) as saver:
         save(saver, 6, is_full=True)
     store, step = make(ours, parts=3)
     WarmStart(str(tmp_path), ("users", "places")).begin(store)
@@ -184,6 +188,7 @@ def test_layers_of_a_job_whose_rows_lie_otherwise_are_taken(theirs, ours, tmp_pa
         WarmStart(str(tmp_path)).begin(make(ours)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["row-wise", *(pytest.param(x, marks=pytest.mark.slow) for x in ("sgd", "adam"))],
@@ -225,7 +230,7 @@ def test_an_update_rounds_each_value_to_one_of_its_neighbours():
 def test_a_checkpoint_with_rows_of_another_dtype_does_not_fit(tmp_path):
     store, step = make(("sgd", "bfloat16"))
     train(step, 0, 2)
-    directory = CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(JobDir(tmp_path))
     with saver_of(directory, store) as saver:
         save(saver, 2, is_full=True)
     other, _ = make(("sgd", "float32"))

@@ -7,6 +7,7 @@ from tests.store.test_row_updates import DATA, Likes
 from tests.training_fixtures import save
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.restore import restore
+from tfps.job_dir import JobDir
 from tfps.leases.queue import QueueState
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
@@ -21,7 +22,7 @@ def test_a_run_resumes_with_the_other_setting(before, after, tmp_path):
         ParameterStore(model, Rules.of(task, model, repeated_ids=setting), ["/device:CPU:0"], seed)
         for seed, setting in enumerate((before, after))
     )
-    directory = CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(JobDir(tmp_path))
     save(directory, first, QueueState(), DATA)
     assert not np.array_equal(first.read_table(0), second.read_table(0))
     restore(directory.latest(), second, DATA)

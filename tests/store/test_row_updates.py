@@ -11,6 +11,7 @@ from tfps.checkpoint.restore import restore
 from tfps.data.feature import Feature
 from tfps.errors import UserError
 from tfps.experiment.task import Task
+from tfps.job_dir import JobDir
 from tfps.leases.queue import QueueState
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
@@ -74,7 +75,7 @@ def train(step, batches, first, end):
 def test_rows_go_on_after_a_restore_onto_another_number_of_ps(batches, tmp_path):
     first, first_step = make("keras")
     train(first_step, batches, 0, 5)
-    directory = CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(JobDir(tmp_path))
     save(directory, first, QueueState(), DATA)
     second, second_step = make("keras", parts=3)
     restore(directory.latest(), second, DATA)
@@ -102,7 +103,7 @@ def test_lazily_rows_wait_and_their_checkpoint_says_so(batches, tmp_path):
     assert np.abs(after["keras"] - before["keras"])[waiting].min() > 1e-4
     np.testing.assert_array_equal(after["lazy"][waiting], before["lazy"][waiting])
     assert not any("last_update" in slice_.name for slice_ in stores["lazy"].slices())
-    directory = CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(JobDir(tmp_path))
     save(directory, stores["lazy"], QueueState(), DATA)
     with pytest.raises(UserError, match="row_updates was absent, is keras"):
         restore(directory.latest(), stores["keras"], DATA)

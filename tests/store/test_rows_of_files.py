@@ -77,6 +77,7 @@ def store_of(parts=3, **rows):
     return ParameterStore(model, Rules.of(task, model), ["/device:CPU:0"] * parts, seed=5)
 
 
+@pytest.mark.quick("write_parquet")
 @pytest.mark.parametrize("write", [write_parquet, write_records])
 def test_rows_of_files_belong_to_their_keys_in_tables_of_both_kinds(write, tmp_path, monkeypatch):
     monkeypatch.setattr(initializers, "CHUNK_BYTES", 30)
@@ -104,6 +105,7 @@ def test_rows_of_files_belong_to_their_keys_in_tables_of_both_kinds(write, tmp_p
     }
 
 
+@pytest.mark.quick("user_rows-keys3*", "user_rows-keys0*")
 @pytest.mark.parametrize(
     ("table", "keys", "vectors", "why"),
     [

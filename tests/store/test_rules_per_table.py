@@ -14,6 +14,7 @@ from tfps.checkpoint.restore import restore
 from tfps.data.feature import Feature
 from tfps.errors import UserError
 from tfps.experiment.task import Task
+from tfps.job_dir import JobDir
 from tfps.leases.queue import QueueState
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
@@ -83,6 +84,7 @@ def whole(store):
     return {name: np.concatenate(parts) for name, parts in tensors.items()}
 
 
+@pytest.mark.quick("RowWiseAdagrad")
 @pytest.mark.parametrize("shop_optimizer", ["SGD", "RowWiseAdagrad"])
 def test_training_equals_keras_own_with_the_same_two_optimizers(shop_optimizer):
     """Neither optimizer changes rows whose gradient is 0, and no table decays: lazy is eager."""
@@ -123,7 +125,7 @@ def test_slots_of_every_group_are_restored_onto_another_number_of_ps(tmp_path):
     task = Shopping("RMSprop")
     _, first, step = make(task)
     train(step, 5)
-    directory = CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(JobDir(tmp_path))
     save(directory, first, QueueState(), DATA)
     _, second, second_step = make(task, parts=3, seed=1)
     restore(directory.latest(), second, DATA)
@@ -143,7 +145,7 @@ def test_slots_of_every_group_are_restored_onto_another_number_of_ps(tmp_path):
 
 
 def test_a_checkpoint_of_tables_with_another_optimizer_is_refused(tmp_path):
-    directory = CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(JobDir(tmp_path))
     save(directory, make(Shopping("RMSprop"))[1], QueueState(), DATA)
     with pytest.raises(UserError, match="tables_dim4_1 rule was RmsProp, is Sgd"):
         restore(directory.latest(), make(Shopping())[1], DATA)

@@ -10,15 +10,15 @@ import shutil
 import pytest
 
 from tests.measured import task_metrics
-from tests.training_fixtures import dataset, reused, save
+from tests.training_fixtures import dataset, inputs_of, reused, save
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.cluster.spec import Cluster
 from tfps.errors import RunError, UserError
 from tfps.evaluation.history import Evaluations
 from tfps.experiment.experiment import Data
 from tfps.export.versions import newest_version
+from tfps.job_dir import JobDir
 from tfps.leases.queue import QueueState
-from trainer.chief.run_inputs import RunInputs
 from trainer.evaluator import Evaluator
 
 RECORDS = 101  # in shards of 34, 34 and 33
@@ -34,7 +34,7 @@ class Job:
         manifest = dataset(self.data_dir, records=RECORDS)
         self.trainer = reused(manifest)
         self.dir = str(directory / "job")
-        self.checkpoints = CheckpointDirectory(self.dir)
+        self.checkpoints = CheckpointDirectory(JobDir(self.dir))
         self.saved, self.measured = [], []
         for epoch in (1, 2, 3):
             queue = self.trainer.queue(epoch, QueueState(epoch - 1))
@@ -61,7 +61,7 @@ class Job:
             data=Data(train=self.data_dir, eval=self.data_dir),
             train=dataclasses.replace(experiment.train, **train),
         )
-        return RunInputs.check(experiment, CLUSTER, self.dir, None)
+        return inputs_of(experiment, self.dir, CLUSTER)
 
     def evaluator(self, end_of_chief=None, **train):
         if end_of_chief is None:
@@ -70,7 +70,7 @@ class Job:
         return Evaluator(self.inputs(**train), end_of_chief, stall_seconds=60)
 
     def evaluated(self):
-        return Evaluations(self.dir).all()
+        return Evaluations(JobDir(self.dir)).all()
 
     def best(self):
         """The checkpoint that the newest version of the best model is of, by the version."""
@@ -155,11 +155,12 @@ def test_only_a_better_one_replaces_the_best(job, tmp_path):
     assert [x.checkpoint for x in job.evaluated()] == job.saved[1:]
     assert job.best() == ("1", job.saved[1])
 
-    Evaluations(job.dir).forget(lambda x: x.epoch == 3)
+    Evaluations(JobDir(job.dir)).forget(lambda x: x.epoch == 3)
     job.evaluator(best_metric="loss").run()
     assert job.best() == ("2", job.saved[2])
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_is_deleted_meanwhile_is_passed_over(job, caplog):
     caplog.set_level(logging.INFO, _LOG.name)
     with OnMessage(f"evaluating {job.saved[2]}", lambda: shutil.rmtree(job.newest())):
@@ -182,6 +183,7 @@ def test_what_comes_while_another_is_evaluated_is_evaluated_too(job, tmp_path):
     assert [x.checkpoint for x in job.evaluated()] == job.saved[1:]
 
 
+@pytest.mark.slow
 def test_without_a_chief_what_there_is_is_evaluated_before_the_end(job):
     end_of_chief = concurrent.futures.Future()
     end_of_chief.set_exception(RunError("the chief did not appear"))
@@ -249,4 +251,4 @@ def test_what_needs_evaluation_data_is_refused_without(job, cluster, patience, m
         train=dataclasses.replace(experiment.train, early_stopping=patience),
     )
     with pytest.raises(UserError, match=message):
-        RunInputs.check(experiment, cluster, job.dir, None)
+        inputs_of(experiment, job.dir, cluster)

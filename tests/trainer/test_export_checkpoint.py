@@ -16,6 +16,7 @@ from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.saved_values import dense_values, named_checkpoint
 from tfps.errors import UserError
 from tfps.export.loaded_model import ExportedModel
+from tfps.job_dir import JobDir
 from tfps.leases.queue import QueueState
 from trainer.export import export_checkpoint
 
@@ -31,7 +32,7 @@ def job_fixture(tmp_path_factory):
     manifest = dataset(tmp_path_factory.mktemp("data"), records=200, shards=1)
     trainer = reused(manifest, parts=3)
     job_dir = str(tmp_path_factory.mktemp("job"))
-    directory = CheckpointDirectory(job_dir)
+    directory = CheckpointDirectory(JobDir(job_dir))
     save(directory, trainer.store, QueueState(), DATA)
     trainer.coordinator.train(trainer.queue(), lambda: False, lambda progress: None)
     save(directory, trainer.store, QueueState(1, trained=200), DATA)
@@ -78,7 +79,7 @@ def test_narrow_rows_are_told_what_they_cost(job, tmp_path):
 
 def test_an_older_checkpoint_can_be_named(job, tmp_path):
     job_dir, _ = job
-    name = CheckpointDirectory(job_dir).names()[0]
+    name = CheckpointDirectory(JobDir(job_dir)).names()[0]
     first = named_checkpoint(f"{job_dir}/checkpoints/{name}/")
     assert first.steps == 0
     export_checkpoint(get_config(), first, str(tmp_path / "model"))

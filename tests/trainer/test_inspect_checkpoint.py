@@ -11,6 +11,7 @@ from tests.training_fixtures import save
 from tfps.checkpoint import keyed_snapshot
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.saved_values import Norms, UsedKey, summaries
+from tfps.job_dir import JobDir
 from tfps.leases.queue import QueueState
 
 GREATEST = 2**63 - 1
@@ -27,7 +28,7 @@ def trained_fixture():
 
 @pytest.fixture(name="saved")
 def saved_fixture(trained, tmp_path):
-    return save(CheckpointDirectory(str(tmp_path / "job")), trained.store, QueueState(0), DATA)
+    return save(CheckpointDirectory(JobDir(tmp_path / "job")), trained.store, QueueState(0), DATA)
 
 
 def test_rows_norms_and_the_keys_that_are_used_most_are_those_of_the_store(

@@ -1,6 +1,6 @@
 from tests.job_dir.reports import full_report
 from tests.loaded import client
-from tfps.job_dir import report
+from tfps.job_dir import JobDir, report
 from tfps.job_dir.report import RUNNING
 from trainer.console.text_table import job_summary
 
@@ -32,7 +32,7 @@ def test_what_a_run_does_not_have_is_left_out():
 
 
 def test_the_command_reads_a_report_and_refuses_a_directory_without_one(tmp_path):
-    report.write(str(tmp_path), full_report(status=RUNNING))
+    report.write(JobDir(tmp_path), full_report(status=RUNNING))
     printed = run(tmp_path)
     assert printed.returncode == 0, printed.stderr
     assert printed.stdout.startswith("job        criteo, running")

@@ -104,6 +104,7 @@ def assert_same(ours, theirs):
     np.testing.assert_allclose(ours.store.read_table(0), theirs.store.read_table(0), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "optimizer",
     [

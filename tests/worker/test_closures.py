@@ -122,6 +122,7 @@ def test_the_loss_of_negatives_is_part_of_their_records(manifest):
 AHEAD = {"batch_size": 20, "shuffle_buffer": 70, "pipeline_depth": 2, "unroll": 2}
 
 
+@pytest.mark.slow
 def test_where_records_may_be_bad_good_ones_are_trained_the_same(manifest):
     plain, tolerant = reused(manifest, **AHEAD), reused(manifest, max_bad_records=1, **AHEAD)
     assert train(tolerant) == pytest.approx(train(plain), rel=1e-6)

@@ -45,6 +45,7 @@ def held(trainer):
     return values
 
 
+@pytest.mark.quick("row_wise")
 @pytest.mark.parametrize(
     "optimizer",
     [
@@ -79,6 +80,7 @@ def test_one_worker_alone_trains_as_with_a_push_for_every_step(manifest, optimiz
         np.testing.assert_allclose(values, expected[key], atol=1e-5, err_msg=key[0])
 
 
+@pytest.mark.slow
 def test_exchanges_are_timed_where_that_is_asked_for(manifest):
     trainer = Trainer(manifest, batch_size=16, mode=LocalSGD(sync_every=4))
     loop = LocalSgdLoop(trainer.step, trainer.store, trainer.progress, 1, 4, is_timed=True)

@@ -88,6 +88,7 @@ def test_each_occurrence_counts_as_in_keras_on_the_joined_batches(manifest, case
         np.testing.assert_allclose(mine.numpy(), theirs.numpy(), atol=1e-5, err_msg=mine.path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     ["async", *(pytest.param(case, marks=pytest.mark.slow) for case in CASES if case != "async")],

@@ -70,6 +70,7 @@ def train_beside_keras(manifest, task, first_scale=None):
     return trainer, plain, *({v.path: v.numpy() for v in m.variables} for m in (ours, plain))
 
 
+@pytest.mark.quick("clipnorm")
 @pytest.mark.parametrize(
     "options",
     [

@@ -65,6 +65,7 @@ def dense_of(trainer):
     return [*named.values(), row.reshape(DIM)]
 
 
+@pytest.mark.quick("async-adagrad")
 @pytest.mark.parametrize(
     ("case", "optimizer"),
     [

@@ -22,7 +22,6 @@ from tfps.cluster.monitor import TaskMonitor
 from tfps.coordinator.coordinator import (
     POLL_SECONDS,
     Gradients,
-    Progress,
     TrainingMeter,
     not_finite,
 )
@@ -281,7 +280,7 @@ class ReplicaCoordinator:
         self,
         queue: LeaseQueue,
         pause: Callable[[], bool],
-        report: Callable[[Progress], None],
+        report: Callable[[TrainingMeter], None],
         due: float = math.inf,
     ) -> None:
         self._share_parameters()
@@ -322,7 +321,9 @@ class ReplicaCoordinator:
         rates = self.replica.store.learning_rates
         return rates.changes if rates else ()
 
-    def _train(self, queue: LeaseQueue, report: Callable[[Progress], None], seconds: float) -> None:
+    def _train(
+        self, queue: LeaseQueue, report: Callable[[TrainingMeter], None], seconds: float
+    ) -> None:
         rounds = self.meter.lease_length.within(queue.batches_left, 1, seconds)
         batches = rounds * self.replica.group.size
         self.replica.broadcast(Command.TRAIN, batches=batches)
@@ -330,13 +331,15 @@ class ReplicaCoordinator:
         assert lease is not None
 
         def poll(rounds: int, loss_sum: float) -> None:
-            report(self.meter.measure(queue, self._trained(lease, rounds), loss_sum))
+            self.meter.measure(queue, self._trained(lease, rounds), loss_sum)
+            report(self.meter)
 
         trained = self.replica.train(lease, poll)
         if trained.bad_round >= 0:
             raise not_finite(f"in round {trained.bad_round + 1} of {lease}")
         self._finish(queue, lease, trained)
-        report(self.meter.measure(queue, 0, 0.0))
+        self.meter.measure(queue, 0, 0.0)
+        report(self.meter)
 
     def _finish(self, queue: LeaseQueue, lease: Lease, trained: TrainedRounds) -> None:
         queue.finish(lease, lease.records)

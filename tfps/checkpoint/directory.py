@@ -11,6 +11,7 @@ from tfps.checkpoint import commit_marker
 from tfps.checkpoint.checkpoint import Checkpoint, DamagedCheckpointError, explain_failures
 from tfps.errors import RunError, UserError
 from tfps.evaluation.history import BestMetric, Evaluations
+from tfps.job_dir import JobDir
 from tfps.storage import files
 from tfps.storage.failures import explain
 from tfps.storage.paths import is_cloud
@@ -28,8 +29,8 @@ class CheckpointDirectory:
     with `.damaged-1` or so at its end.
     """
 
-    def __init__(self, job_dir: str):
-        self.path = posixpath.join(job_dir, "checkpoints")
+    def __init__(self, job_dir: JobDir):
+        self.path = job_dir.checkpoints
 
     def names(self) -> list[str]:
         return [posixpath.basename(path) for path in self.committed()]
@@ -41,7 +42,7 @@ class CheckpointDirectory:
     @classmethod
     def committed_at(cls, path: str) -> list[str]:
         """Paths of the committed checkpoints that a path names, oldest first."""
-        return [path] if commit_marker.is_in(path) else cls(path).committed()
+        return [path] if commit_marker.is_in(path) else cls(JobDir(path)).committed()
 
     def latest(self) -> Checkpoint | None:
         committed = self.committed()

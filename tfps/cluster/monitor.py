@@ -36,11 +36,6 @@ class Failure:
         """The loss as JSON-ready data."""
         return {**dataclasses.asdict(self), "task": str(self.task)}
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Failure":
-        """The loss of what `to_json` gave."""
-        return cls(**{**data, "task": TaskName.parse(data["task"])})
-
 
 class Failures(collections.deque[Failure]):
     """The last losses of tasks, oldest first."""

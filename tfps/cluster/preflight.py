@@ -21,6 +21,7 @@ from tfps.cluster.liveness import (
 from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.spec import Cluster
 from tfps.errors import RunError
+from tfps.job_dir import JobDir
 from tfps.job_dir.task_files import TaskInfo
 from tfps.job_dir.task_name import TaskName
 
@@ -78,7 +79,7 @@ class Wanted(NamedTuple):
     """
 
     tasks: Mapping[str, int]
-    job_dir: str
+    job_dir: JobDir
     memory: Mapping[TaskName, int]
 
 
@@ -138,7 +139,7 @@ def _of_server(task: TaskName, address: str, identity: ServerIdentity, wanted: W
     return TaskCheck(task, address, Liveness.ANSWERS, task_info, mismatch, identity.incarnation)
 
 
-def _task_info(task: TaskName, identity: ServerIdentity, job_dir: str) -> TaskInfo | None:
+def _task_info(task: TaskName, identity: ServerIdentity, job_dir: JobDir) -> TaskInfo | None:
     """What that very server has announced; None if it announces nothing."""
     deadline = time.monotonic() + _ANNOUNCE_SECONDS
     while True:
@@ -185,7 +186,7 @@ def _counts(tasks: Mapping[str, int]) -> str:
 
 
 def check_peers(
-    cluster: Cluster, job_dir: str, memory: Mapping[TaskName, int], limit_seconds: float
+    cluster: Cluster, job_dir: JobDir, memory: Mapping[TaskName, int], limit_seconds: float
 ) -> list[TaskCheck]:
     """Checks whether every worker and ps can take part.
 
@@ -217,7 +218,7 @@ def wait_for_ps(
             raise RunError(
                 f"{names} did not come back within {limit_seconds:.0f} s ({seen}); start every "
                 "task again with the same --job_dir to go on from the last checkpoint, or allow "
-                "more time with --ps_wait_seconds"
+                "more time with --task_wait_seconds"
             )
         time.sleep(_POLL_SECONDS)
 

@@ -14,7 +14,7 @@ from tfps.cluster import resources, sockets
 from tfps.cluster.liveness import PROBE_SECONDS, kept_probe, probe
 from tfps.cluster.spec import Cluster, port_error, refuse_taken_port
 from tfps.errors import RunError
-from tfps.job_dir import report
+from tfps.job_dir import JobDir, report
 from tfps.job_dir.task_files import PreemptionNotices, TaskInfo
 from tfps.storage.failures import StorageError
 
@@ -42,7 +42,7 @@ class ServerOptions:
 
 
 def serve(
-    cluster: Cluster, job_dir: str, options: ServerOptions, asked_to_end: threading.Event
+    cluster: Cluster, job_dir: JobDir, options: ServerOptions, asked_to_end: threading.Event
 ) -> None:
     """Runs this task's TensorFlow server; returns when the chief is done, or soon when asked to.
 
@@ -72,7 +72,7 @@ def serve(
 
 
 def watch_for_end_of_chief(
-    cluster: Cluster, job_dir: str, options: ServerOptions
+    cluster: Cluster, job_dir: JobDir, options: ServerOptions
 ) -> concurrent.futures.Future:
     """Waits for the chief's end in a thread, so that it is seen whatever this one does.
 
@@ -125,7 +125,7 @@ def wait_for_end_of_chief(
                 )
 
 
-def is_done(job_dir: str) -> bool:
+def is_done(job_dir: JobDir) -> bool:
     """Whether the job's report says that its chief will do no more."""
     try:
         fields = report.read(job_dir, patience=0.0)
@@ -175,7 +175,7 @@ def _start(cluster: Cluster, options: ServerOptions) -> tf.distribute.Server:
         raise port_error(cluster, error.message) from None
 
 
-def _announce(cluster: Cluster, job_dir: str) -> None:
+def _announce(cluster: Cluster, job_dir: JobDir) -> None:
     """Says in the job_dir what serves here, for the chief to compare."""
     port = cluster.address.rsplit(":", 1)[1]
     identity = probe(f"localhost:{port}", _ANNOUNCE_SECONDS).identity

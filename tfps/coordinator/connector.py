@@ -19,6 +19,7 @@ from tfps.cluster.preflight import Incarnations, TaskCheck, Wanted, check_peers,
 from tfps.cluster.spec import Cluster, port_error
 from tfps.coordinator.executor import ClusterExecutor, Executor, LocalExecutor
 from tfps.errors import LostPsError, RunError, UserError, WorkersChangedError
+from tfps.job_dir import JobDir
 from tfps.job_dir.task_name import TaskName
 
 _LEAST_SECONDS = 20.0  # to connect to tasks that have just answered
@@ -85,7 +86,7 @@ class Connector:
     def __init__(
         self,
         cluster: Cluster,
-        job_dir: str,
+        job_dir: JobDir,
         limit_seconds: float,
         min_workers: int,
         again: bool,

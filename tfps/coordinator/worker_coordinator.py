@@ -19,7 +19,6 @@ from tfps.cluster.ps_calls import PsCalls
 from tfps.coordinator.coordinator import (
     POLL_SECONDS,
     Gradients,
-    Progress,
     TrainingMeter,
     not_finite,
 )
@@ -137,7 +136,7 @@ class WorkerCoordinator:
         self,
         queue: LeaseQueue,
         pause: Callable[[], bool],
-        report: Callable[[Progress], None],
+        report: Callable[[TrainingMeter], None],
         due: float = math.inf,
     ) -> None:
         self.meter.begin(queue)
@@ -160,12 +159,12 @@ class WorkerCoordinator:
             if time.monotonic() < next_look and not self.lanes.are_empty:
                 continue
             self._refuse_lost_ps()
-            progress = self._measure(queue)
-            report(progress)
+            self._measure(queue)
+            report(self.meter)
             apart = min(_APART_SECONDS * len(self.lanes.rows), POLL_SECONDS)
             next_look = time.monotonic() + apart
-            if progress.examples != last_examples:
-                last_examples, last_change = progress.examples, time.monotonic()
+            if self.meter.examples != last_examples:
+                last_examples, last_change = self.meter.examples, time.monotonic()
                 self._repeated_failure.forget()
             self._refuse_repeated_failure(f"training epoch {queue.epoch + 1}")
             without_batch = max(time.monotonic() - last_change, self._diagnosis.longest)
@@ -286,7 +285,7 @@ class WorkerCoordinator:
             self._await_loss()
         raise explain_failure(error, doing, source, self._closures.schema) from None
 
-    def _measure(self, queue: LeaseQueue) -> Progress:
+    def _measure(self, queue: LeaseQueue) -> None:
         examples, loss = 0, 0.0
         held = self.lanes.leases
         if held:
@@ -301,7 +300,7 @@ class WorkerCoordinator:
             awaited = self._members.poll(self.lanes.rows)
             held = {lane: held[lane] for lane in held if lane in awaited}
         self._diagnosis.note(held, self.lanes.rows)
-        return self.meter.measure(queue, examples, loss)
+        self.meter.measure(queue, examples, loss)
 
     def _tell_lost_workers(self) -> None:
         """Says once per loss which lease a worker held."""

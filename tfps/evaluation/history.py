@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tfps.errors import UserError
+from tfps.job_dir import JobDir
 from tfps.storage import files
 
 FORMAT = 1
@@ -49,8 +50,8 @@ class Evaluations:
     one, as after a power cut, does not count: its checkpoint is not evaluated.
     """
 
-    def __init__(self, job_dir: str):
-        self._path = posixpath.join(job_dir, "evaluations")
+    def __init__(self, job_dir: JobDir):
+        self._path = job_dir.evaluations
         self._known: dict[str, Evaluation] = {}  # read or written before
         self._damaged: set[str] = set()  # reported before
 

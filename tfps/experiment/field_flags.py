@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from tfps.errors import UserError
 
 _FIELD = r"--?([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)(?:=(.*))?"
-# Flags that there were, and the fields that they set.
+# Former flags, and what sets the same now.
 _FORMER = {
     "backup_workers": "mode.backup_workers",
     "batches_per_exchange": "mode.batches_per_exchange",
     "early_stopping": "train.early_stopping",
     "epochs": "train.epochs",
+    "evaluator_wait_seconds": "task_wait_seconds",
     "eval_data": "data.eval",
     "export": "train.export",
     "export_dtype": "train.export_dtype",
@@ -26,11 +27,13 @@ _FORMER = {
     "max_staleness": "mode.max_staleness",
     "mode": "mode.name",
     "pipeline_depth": "train.pipeline_depth",
+    "ps_wait_seconds": "task_wait_seconds",
     "round_seconds": "mode.round_seconds",
     "staleness_power": "mode.staleness_power",
     "sync_every": "mode.sync_every",
     "train_data": "data.train",
     "wire_dtype": "train.wire_dtype",
+    "worker_wait_seconds": "task_wait_seconds",
 }
 
 
@@ -51,7 +54,7 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def refuse_former(arguments: Sequence[str]) -> None:
-    """Refuses flags that fields had before each was a flag by its dotted name."""
+    """Refuses flags of former versions, with their present names."""
     found = {}
     for place, argument in enumerate(arguments):
         after = arguments[place + 1 : place + 2]
@@ -59,7 +62,7 @@ def refuse_former(arguments: Sequence[str]) -> None:
             found[argument] = now
     if found:
         ways = ", ".join(f"{now} for {before}" for before, now in found.items())
-        raise UserError(f"a field of the config is a flag by its dotted name; write {ways}")
+        raise UserError(f"former flags have other names now; write {ways}")
 
 
 def _present(argument: str, after: str) -> str:

@@ -14,7 +14,6 @@ import msgspec
 from tfps.data.feature import Feature
 from tfps.errors import UserError
 
-EXPORT_DIRECTORY = "export"  # in the job_dir: versions of the model
 GRAPH_FILE = "saved_model.pb"
 SCHEMA_FILE = "schema.json"
 WARM_UP_FILE = "assets.extra/tf_serving_warmup_requests"

@@ -18,7 +18,6 @@ from tfps.export.exported_files import (
     DEFAULT,
     EXAMPLES_INPUT,
     EXAMPLES_SIGNATURE,
-    EXPORT_DIRECTORY,
     FEATURES_SIGNATURE,
     GRAPH_FILE,
     HINT,
@@ -31,7 +30,7 @@ from tfps.export.exported_files import (
 from tfps.export.keyed_slices import BYTES_PER_KEY
 from tfps.export.row_lookups import ExportedTable, RowLookups
 from tfps.export.versions import newest_version
-from tfps.job_dir import report
+from tfps.job_dir import JobDir, report
 from tfps.model.inputs import pack_signature_inputs, signature_specs
 from tfps.storage import files
 
@@ -293,13 +292,13 @@ def load_model(job_dir: str) -> ExportedModel:
             refuses it.
         StorageError: If the storage does not answer.
     """
-    base = posixpath.join(job_dir, EXPORT_DIRECTORY)
+    base = JobDir(job_dir).export
     if newest_version(base):
         return ExportedModel.load(base)
-    found = report.load(job_dir)
+    found = report.load(JobDir(job_dir))
     if found is None:
         raise UserError(
-            f"{job_dir} holds neither an exported model nor a {report.FILE}: no job ran there; "
+            f"{job_dir} holds neither an exported model nor a report.json: no job ran there; "
             "name the --job_dir of a trained job"
         )
     if not found.export:  # it may export elsewhere

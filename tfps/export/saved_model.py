@@ -46,7 +46,6 @@ _SMALLEST = 1e-6  # where predictions are next to nothing
 _FLIPPED = 0.01
 Predict = Callable[[Mapping[str, Any]], Mapping[str, np.ndarray]]
 _log = logging.getLogger(__name__)
-EXPORT_BEST = "export_best"  # in the job_dir: the best model that an evaluator has seen
 _TRIAL = "ram://tfps/trial_export"  # TensorFlow's file system in the memory of this process
 
 

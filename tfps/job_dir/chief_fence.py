@@ -2,17 +2,15 @@
 
 import json
 import os
-import posixpath
 import socket
 import time
 import uuid
 from typing import Any, Self
 
 from tfps.errors import RunError
+from tfps.job_dir import JobDir
 from tfps.storage import files
 from tfps.storage.failures import StaleReadTolerance
-
-FILE = "chief.json"
 
 
 class SupersededError(RunError):
@@ -39,9 +37,9 @@ class ChiefFence:
         self._tolerance = StaleReadTolerance()
 
     @classmethod
-    def take_over(cls, job_dir: str) -> Self:
+    def take_over(cls, job_dir: JobDir) -> Self:
         """Takes a job_dir over, for this process, from whichever chief had it."""
-        path, token = posixpath.join(job_dir, FILE), str(uuid.uuid4())
+        path, token = job_dir.chief, str(uuid.uuid4())
         holder = {
             "token": token,
             "host": socket.gethostname(),

@@ -1,20 +1,20 @@
 """`JOB_DIR/report.json`: what a run did, for whoever follows it."""
 
 import dataclasses
+import functools
 import json
 import logging
-import posixpath
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from tfps.errors import UserError
+from tfps.job_dir import JobDir
 from tfps.storage import files
 
 FORMAT = 2
 RUNNING, FINISHED, FAILED, INTERRUPTED = "running", "finished", "failed", "interrupted"
-FILE = "report.json"
 _log = logging.getLogger(__name__)
 
 
@@ -60,12 +60,12 @@ class ReportedBadRecord:
 
 @dataclasses.dataclass(frozen=True)
 class WorkerShare:
-    """What one worker did."""
+    """What one worker did, or several together."""
 
-    leases: int
-    records: int
-    seconds: float
-    idle_seconds: float
+    leases: int = 0
+    records: int = 0
+    seconds: float = 0.0
+    idle_seconds: float = 0.0
 
     @property
     def idle_share(self) -> float | None:
@@ -73,27 +73,23 @@ class WorkerShare:
         time = self.seconds + self.idle_seconds
         return self.idle_seconds / time if time > 0 else None
 
+    def plus(self, other: "WorkerShare", sign: int = 1) -> "WorkerShare":
+        """What two did."""
+        return WorkerShare(
+            leases=self.leases + sign * other.leases,
+            records=self.records + sign * other.records,
+            seconds=self.seconds + sign * other.seconds,
+            idle_seconds=self.idle_seconds + sign * other.idle_seconds,
+        )
+
     def since(self, before: "WorkerShare") -> "WorkerShare":
         """What it did since an earlier moment."""
-        return WorkerShare(
-            leases=self.leases - before.leases,
-            records=self.records - before.records,
-            seconds=self.seconds - before.seconds,
-            idle_seconds=self.idle_seconds - before.idle_seconds,
-        )
+        return self.plus(before, -1)
 
     @staticmethod
     def together(shares: "Iterable[WorkerShare]") -> "WorkerShare":
         """What some workers did, added up."""
-        total = WorkerShare(leases=0, records=0, seconds=0.0, idle_seconds=0.0)
-        for share in shares:
-            total = WorkerShare(
-                leases=total.leases + share.leases,
-                records=total.records + share.records,
-                seconds=total.seconds + share.seconds,
-                idle_seconds=total.idle_seconds + share.idle_seconds,
-            )
-        return total
+        return functools.reduce(WorkerShare.plus, shares, WorkerShare())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -280,7 +276,7 @@ class Report:
         return fields
 
 
-def reopen(job_dir: str) -> None:
+def reopen(job_dir: JobDir) -> None:
     """Says that a job runs again, where a report says that its chief will do no more.
 
     For tasks that ask so before the new chief has all that a report of its own holds.
@@ -290,13 +286,13 @@ def reopen(job_dir: str) -> None:
         _write(job_dir, {**fields, "status": RUNNING})
 
 
-def read(job_dir: str, patience: float | None = None) -> dict[str, Any] | None:
+def read(job_dir: JobDir, patience: float | None = None) -> dict[str, Any] | None:
     """The fields of a job's report, None when it has none yet.
 
     A file that is empty or cut off, as a power cut can leave it, is none: the next run writes it
     again, and nothing depends on the old one.
     """
-    path = posixpath.join(job_dir, FILE)
+    path = job_dir.report
     try:
         fields = json.loads(files.read(path, patience))
     except FileNotFoundError:
@@ -309,20 +305,21 @@ def read(job_dir: str, patience: float | None = None) -> dict[str, Any] | None:
     return fields
 
 
-def load(job_dir: str) -> Report | None:
+def load(job_dir: JobDir) -> Report | None:
     """The whole report of a job, None where `read` finds none."""
     fields = read(job_dir)
     try:
         return None if fields is None else Report.from_json(fields)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        path = posixpath.join(job_dir, FILE)
-        raise UserError(f"{path} is not a report of this version ({error}); delete it") from None
+        raise UserError(
+            f"{job_dir.report} is not a report of this version ({error}); delete it"
+        ) from None
 
 
-def write(job_dir: str, report: Report) -> None:
+def write(job_dir: JobDir, report: Report) -> None:
     """Writes the report of a job in one piece, in place of the one that is there."""
     _write(job_dir, report.to_json())
 
 
-def _write(job_dir: str, fields: Mapping[str, Any]) -> None:
-    files.replace(posixpath.join(job_dir, FILE), json.dumps(fields, indent=1) + "\n")
+def _write(job_dir: JobDir, fields: Mapping[str, Any]) -> None:
+    files.replace(job_dir.report, json.dumps(fields, indent=1) + "\n")

@@ -17,11 +17,11 @@ import tensorflow as tf
 
 import tfps
 from tfps.errors import UserError
+from tfps.job_dir import JobDir
 from tfps.job_dir.task_name import TaskName
 from tfps.storage import files
 from tfps.storage.failures import StorageError
 
-_FILE = "cluster.json"
 _log = logging.getLogger(__name__)
 REPORT_SECONDS = 30.0  # on gs:// each report is an object that is written
 _MEMORY = "/proc/self/statm"
@@ -34,8 +34,8 @@ class PreemptionNotices:
     Files, since a task that serves cannot call its chief.
     """
 
-    def __init__(self, job_dir: str):
-        self._path = posixpath.join(job_dir, "leaving")
+    def __init__(self, job_dir: JobDir):
+        self._path = job_dir.leaving
 
     def post(self, ps: TaskName) -> None:
         """Says that a ps will go."""
@@ -62,19 +62,19 @@ class PreemptionNotices:
         return posixpath.join(self._path, ps.file_name)
 
 
-def write(job_dir: str, addresses: Mapping[str, Sequence[str]]) -> None:
+def write(job_dir: JobDir, addresses: Mapping[str, Sequence[str]]) -> None:
     """Tells where the tasks of a run are.
 
     Args:
         addresses: `HOST:PORT` by job, in the order of the tasks; nothing for one process.
     """
     by_job = {job: list(some) for job, some in addresses.items()}
-    files.replace(posixpath.join(job_dir, _FILE), json.dumps(by_job, indent=1) + "\n")
+    files.replace(job_dir.cluster, json.dumps(by_job, indent=1) + "\n")
 
 
-def read(job_dir: str) -> dict[TaskName, str]:
+def read(job_dir: JobDir) -> dict[TaskName, str]:
     """Where the tasks of a job are, as its last chief has told."""
-    path = posixpath.join(job_dir, _FILE)
+    path = job_dir.cluster
     try:
         by_job = json.loads(files.read(path))
         found = {
@@ -85,7 +85,7 @@ def read(job_dir: str) -> dict[TaskName, str]:
         if not all(isinstance(address, str) for address in found.values()):
             raise TypeError("an address is no text")
     except FileNotFoundError:
-        raise UserError(f"--job_dir={job_dir} holds no {_FILE}: no job runs there") from None
+        raise UserError(f"--job_dir={job_dir} holds no cluster.json: no job runs there") from None
     except (AttributeError, TypeError, ValueError) as error:
         raise UserError(f"{path} is damaged ({error}); start the job again") from None
     return found
@@ -97,12 +97,12 @@ class TaskFile:
     ending: ClassVar[str]
 
     @classmethod
-    def path(cls, job_dir: str, task: TaskName) -> str:
+    def path(cls, job_dir: JobDir, task: TaskName) -> str:
         """Where a task's file is."""
-        return posixpath.join(job_dir, "tasks", f"{task.file_name}{cls.ending}")
+        return posixpath.join(job_dir.tasks, f"{task.file_name}{cls.ending}")
 
     @classmethod
-    def read(cls, job_dir: str, task: TaskName) -> Self | None:
+    def read(cls, job_dir: JobDir, task: TaskName) -> Self | None:
         """What a task told last; None when there is nothing that can be read."""
         try:
             return cls(**json.loads(files.read(cls.path(job_dir, task), patience=0.0)))
@@ -147,12 +147,12 @@ class TaskInfo(TaskFile):
             since=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         )
 
-    def write(self, job_dir: str, task: TaskName) -> None:
+    def write(self, job_dir: JobDir, task: TaskName) -> None:
         """Writes it in one piece; a job_dir that cannot be written is only warned of."""
         path = self.path(job_dir, task)
         text = json.dumps(dataclasses.asdict(self), indent=1) + "\n"
         try:
-            files.make_directories(posixpath.dirname(path))
+            files.make_directories(job_dir.tasks)
             files.replace(path, text, str(self.incarnation))
         except StorageError as error:
             _log.warning("%s; so the chief sees no versions", error)
@@ -187,15 +187,15 @@ class TaskUsage(TaskFile):
         sent, received = traffic() if traffic else (0, 0)
         return cls(round(time.time(), 3), memory, round(time.process_time(), 3), sent, received)
 
-    def write(self, job_dir: str, task: TaskName) -> None:
+    def write(self, job_dir: JobDir, task: TaskName) -> None:
         """Reports it."""
         path = self.path(job_dir, task)
-        files.make_directories(posixpath.dirname(path))
+        files.make_directories(job_dir.tasks)
         files.write(path, f"{json.dumps(dataclasses.asdict(self))}\n".encode())
 
 
 def start_reporting(
-    job_dir: str, task: TaskName, traffic: Traffic | None = None, seconds: float = REPORT_SECONDS
+    job_dir: JobDir, task: TaskName, traffic: Traffic | None = None, seconds: float = REPORT_SECONDS
 ) -> None:
     """Reports what this process takes until it ends, in a thread of its own."""
 

@@ -1,1 +1,1 @@
-"""What happens in a run, and who is told of it: its history, TensorBoard's curves, Prometheus."""
+"""Records what happens in a run: its history, TensorBoard's curves, Prometheus."""

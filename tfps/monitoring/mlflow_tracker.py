@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfps.errors import UserError
-from tfps.monitoring.tracker import Point
 
 _EXPERIMENT = "MLFLOW_EXPERIMENT_NAME"
 # MLflow itself would try for an hour.
@@ -63,12 +62,11 @@ class MlflowTracker:
         )
         self._settings |= new
 
-    def log(self, point: Point) -> None:
-        at = round(1000 * point.at)
+    def log(self, step: int, at: float, values: Mapping[str, float]) -> None:
+        when = round(1000 * at)
         self._send(
             metrics=[
-                self._entities.Metric(name, value, at, point.step)
-                for name, value in point.values.items()
+                self._entities.Metric(name, value, when, step) for name, value in values.items()
             ]
         )
 

@@ -5,13 +5,12 @@ Names follow Prometheus's conventions: base units, `_total` for what only grows,
 takes for a restart. Nothing is served that tells of paths, data or errors.
 """
 
-import functools
 import itertools
 import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import (
@@ -42,6 +41,7 @@ from tfps.monitoring.events import (
 
 _log = logging.getLogger(__name__)
 _STALENESS_BOUNDS = (0, 1, 2, 4, 8, 16, 32)
+_Event = TypeVar("_Event", bound=RunEvent)
 _Values = Mapping[Any, float]  # by the values of the labels, a tuple of text
 
 
@@ -53,10 +53,7 @@ class RunMetrics(Collector):
     def __init__(self, states: Callable[[], Mapping[TaskName, str]]):
         self._states = states
         self._lock = threading.Lock()
-        self._began: RunBegan | None = None
-        self._sample: Sampled | None = None
-        self._saved: CheckpointSaved | None = None
-        self._evaluated: Evaluated | None = None
+        self._last: dict[type[RunEvent], RunEvent] = {}  # of each kind
         self._loss: float | None = None
         self._usages: dict[str, TaskUsage] = {}
         self._lost: Counter[str] = Counter()
@@ -65,51 +62,32 @@ class RunMetrics(Collector):
     def tell(self, event: RunEvent) -> None:
         """Takes what happened."""
         with self._lock:
-            self._note(event)
+            match event:
+                case TrainingBegan():
+                    self._went_back += Sampled in self._last
+                    event = Sampled(
+                        at=event.at,
+                        epoch=event.epoch,
+                        examples=event.examples,
+                        steps=event.steps,
+                        loss=None,
+                        examples_per_second=0.0,
+                    )
+                case Sampled():
+                    self._loss = self._loss if event.loss is None else event.loss
+                case TasksMeasured():
+                    self._usages |= event.tasks
+                case TaskLost():
+                    self._lost[TaskName.parse(event.task).job] += 1
+            self._last[type(event)] = event
 
     def flush(self) -> None:
         """Nothing is to be written."""
 
-    @functools.singledispatchmethod
-    def _note(self, event: RunEvent) -> None:
-        """Keeps what is to be served of an event; not all is."""
-
-    @_note.register
-    def _(self, event: RunBegan) -> None:
-        self._began = event
-
-    @_note.register
-    def _(self, event: TrainingBegan) -> None:
-        self._went_back += self._sample is not None
-        self._sample = Sampled(
-            at=event.at,
-            epoch=event.epoch,
-            examples=event.examples,
-            steps=event.steps,
-            loss=None,
-            examples_per_second=0.0,
-        )
-
-    @_note.register
-    def _(self, event: Sampled) -> None:
-        self._sample = event
-        self._loss = self._loss if event.loss is None else event.loss
-
-    @_note.register
-    def _(self, event: TasksMeasured) -> None:
-        self._usages |= event.tasks
-
-    @_note.register
-    def _(self, event: CheckpointSaved) -> None:
-        self._saved = event
-
-    @_note.register
-    def _(self, event: Evaluated) -> None:
-        self._evaluated = event
-
-    @_note.register
-    def _(self, event: TaskLost) -> None:
-        self._lost[TaskName.parse(event.task).job] += 1
+    def _newest(self, kind: type[_Event]) -> _Event | None:
+        """The last event of a kind."""
+        found = self._last.get(kind)
+        return found if isinstance(found, kind) else None
 
     def collect(self) -> Iterable[Metric]:
         """The figures as they are now, as prometheus_client asks for them."""
@@ -124,7 +102,7 @@ class RunMetrics(Collector):
             ]
 
     def _of_run(self) -> Iterator[Metric]:
-        if began := self._began:
+        if began := self._newest(RunBegan):
             labels = {"config": began.config, "mode": began.mode, "tfps": tfps.__version__}
             yield InfoMetricFamily("tfps_run", "What runs.", value=labels)
             rows = {(table.name,): table.rows for table in began.tables}
@@ -134,7 +112,7 @@ class RunMetrics(Collector):
             yield _gauge("table_bytes", text, sizes, ("table",))
 
     def _of_training(self) -> Iterator[Metric]:
-        if sample := self._sample:
+        if sample := self._newest(Sampled):
             yield _counter("examples_trained", "Records trained.", {(): sample.examples})
             text = "Records that may have been trained twice."
             yield _counter("examples_repeated", text, {(): sample.repeated})
@@ -147,12 +125,13 @@ class RunMetrics(Collector):
         if self._loss is not None:
             text = "Mean loss of the records trained since the last sample."
             yield _gauge("loss", text, {(): self._loss})
-        if self._evaluated:
-            values = {(name,): value for name, value in self._evaluated.metrics.items()}
+        if evaluated := self._newest(Evaluated):
+            values = {(name,): value for name, value in evaluated.metrics.items()}
             yield _gauge("evaluation", "The last evaluation.", values, ("metric",))
 
     def _of_workers(self) -> Iterator[Metric]:
-        workers = dict(enumerate(self._sample.workers)) if self._sample else {}
+        sample = self._newest(Sampled)
+        workers = dict(enumerate(sample.workers)) if sample else {}
         label = ("worker",)
         for name, text, field in (
             ("worker_leases", "Leases that a worker has ended.", "leases"),
@@ -162,11 +141,11 @@ class RunMetrics(Collector):
         ):
             values = {(str(index),): getattr(share, field) for index, share in workers.items()}
             yield _counter(name, text, values, label)
-        if self._sample and self._sample.leases:
-            yield _lease_seconds(self._sample.leases)
+        if sample and sample.leases:
+            yield _lease_seconds(sample.leases)
 
     def _of_checkpoints(self) -> Iterator[Metric]:
-        saved = self._saved
+        saved = self._newest(CheckpointSaved)
         if not saved:
             return
         yield _counter("checkpoints", "Checkpoints saved.", {(): saved.saves.saved})

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from tfps.errors import UserError
+from tfps.job_dir import JobDir
 from tfps.monitoring import events
 from tfps.monitoring.events import RunEvent
 from tfps.storage import files
 from tfps.storage.failures import StorageError
 from tfps.storage.files import GrowingFile, writer_of
 
-DIRECTORY = "history"
 _SUFFIX = ".jsonl"
 FLUSH_SECONDS = 30.0  # on gs:// each flush uploads files again
 _URGENT_SECONDS = 1.0  # in which what comes together is written together
@@ -31,14 +31,14 @@ class RunHistory:
 
     name = "the history"
 
-    def __init__(self, job_dir: str, began: float):
+    def __init__(self, job_dir: JobDir, began: float):
         """Writes nothing yet.
 
         Args:
             began: When the chief began, seconds since 1970: what later ones write comes after it.
         """
-        chief, directory = writer_of(began), posixpath.join(job_dir, DIRECTORY)
-        self._file = GrowingFile(directory, lambda number: f"{chief}.{number:06d}{_SUFFIX}")
+        chief = writer_of(began)
+        self._file = GrowingFile(job_dir.history, lambda number: f"{chief}.{number:06d}{_SUFFIX}")
 
     def tell(self, event: RunEvent) -> None:
         """Adds what happened."""
@@ -49,18 +49,17 @@ class RunHistory:
         self._file.flush()
 
 
-def read(job_dir: str) -> list[RunEvent]:
+def read(job_dir: JobDir) -> list[RunEvent]:
     """What happened in a job, in order; nothing if it keeps no history.
 
     The last line of a file may be one that is being written, or was when its chief was killed: it
     is left out.
     """
-    directory = posixpath.join(job_dir, DIRECTORY)
     try:
-        names = files.names(directory)
+        names = files.names(job_dir.history)
     except FileNotFoundError:
         return []
-    paths = (posixpath.join(directory, name) for name in names if name.endswith(_SUFFIX))
+    paths = (posixpath.join(job_dir.history, name) for name in names if name.endswith(_SUFFIX))
     return [event for path in paths for event in _events(path)]
 
 

@@ -1,7 +1,5 @@
 """Keeps a run where experiments are compared: MLflow, Vertex Experiments, Weights & Biases."""
 
-import dataclasses
-import functools
 import json
 import logging
 import posixpath
@@ -10,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from tfps.errors import UserError
+from tfps.job_dir import JobDir
 from tfps.job_dir.report import FINISHED
 from tfps.monitoring.events import (
     EpochTrained,
@@ -22,22 +21,8 @@ from tfps.monitoring.events import (
 from tfps.storage import files
 from tfps.storage.failures import StorageError
 
-_DIRECTORY = "trackers"
 _MOST_POINTS = 10_000  # that are kept while a service does not answer
 _log = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True)
-class Point:
-    """Figures of a run at a moment.
-
-    Attributes:
-        at: When, seconds since 1970.
-    """
-
-    step: int
-    at: float
-    values: Mapping[str, float]
 
 
 class Tracker(Protocol):
@@ -58,8 +43,8 @@ class Tracker(Protocol):
     def describe(self, settings: Mapping[str, str]) -> None:
         """Tells what was set for the run; some may be told again, with other values."""
 
-    def log(self, point: Point) -> None:
-        """Adds figures."""
+    def log(self, step: int, at: float, values: Mapping[str, float]) -> None:
+        """Adds figures; `at` in seconds since 1970."""
 
     def end(self, has_finished: bool) -> None:
         """Ends the run, which goes on where it is connected to again."""
@@ -72,14 +57,14 @@ class TrackedRun:
     JOB_DIR/trackers.
     """
 
-    def __init__(self, tracker: Tracker, job_dir: str, experiment: str):
+    def __init__(self, tracker: Tracker, job_dir: JobDir, experiment: str):
         self.name = f"what {tracker.name} shows"
         self._tracker = tracker
         self._waiting: deque[Callable[[], None]] = deque()
         self._left_out = 0
-        path = posixpath.join(job_dir, _DIRECTORY, f"{tracker.name}.json")
+        path = posixpath.join(job_dir.trackers, f"{tracker.name}.json")
         known = _known(path)
-        title = posixpath.basename(job_dir.rstrip("/")) or experiment
+        title = job_dir.name or experiment
         try:
             run = tracker.connect(experiment, title, known)
         except Exception as error:  # whatever its library raises
@@ -88,49 +73,21 @@ class TrackedRun:
                 "docs/monitoring.md for what it needs, or leave the flag out"
             ) from None
         if run != known:
-            files.make_directories(posixpath.dirname(path))
+            files.make_directories(job_dir.trackers)
             files.replace(path, json.dumps({"run": run}) + "\n")
         _log.info("%s keeps this run as %s", tracker.name, run)
 
-    @functools.singledispatchmethod
     def tell(self, event: RunEvent) -> None:
         """Takes what happened; not all that happens is kept."""
-
-    @tell.register
-    def _(self, event: RunBegan) -> None:
-        settings = {
-            **event.settings,
-            "mode": event.mode,
-            "workers": str(event.workers),
-            "ps": str(event.ps),
-        }
-        self._later(lambda: self._tracker.describe(settings))
-
-    @tell.register
-    def _(self, event: Sampled) -> None:
-        values = {
-            "examples": float(event.examples),
-            "examples_per_second": event.examples_per_second,
-        }
-        if event.loss is not None:
-            values["loss"] = event.loss
-        self._add(event.steps, event.at, values)
-
-    @tell.register
-    def _(self, event: EpochTrained) -> None:
-        values = {"epoch": event.epoch + 1.0, "epoch_loss": event.loss}
-        if event.learning_rate is not None:
-            values["learning_rate"] = event.learning_rate
-        self._add(event.steps, event.at, values)
-
-    @tell.register
-    def _(self, event: Evaluated) -> None:
-        values = {f"evaluation/{name}": value for name, value in event.metrics.items()}
-        self._add(event.steps, event.at, values)
-
-    @tell.register
-    def _(self, event: RunEnded) -> None:
-        self._later(lambda: self._tracker.end(event.status == FINISHED))
+        match event:
+            case RunBegan():
+                tasks = {"mode": event.mode, "workers": str(event.workers), "ps": str(event.ps)}
+                settings = {**event.settings, **tasks}
+                self._later(lambda: self._tracker.describe(settings))
+            case RunEnded():
+                self._later(lambda: self._tracker.end(event.status == FINISHED))
+            case Sampled() | EpochTrained() | Evaluated():
+                self._add(event.steps, event.at, _figures(event))
 
     def flush(self) -> None:
         """Sends what it was told."""
@@ -152,10 +109,30 @@ class TrackedRun:
         if len(self._waiting) >= _MOST_POINTS:
             self._left_out += 1
         else:
-            self._later(lambda: self._tracker.log(Point(step, at, values)))
+            self._later(lambda: self._tracker.log(step, at, values))
 
     def _later(self, act: Callable[[], None]) -> None:
         self._waiting.append(act)
+
+
+def _figures(event: Sampled | EpochTrained | Evaluated) -> dict[str, float]:
+    """What is kept of an event, by name."""
+    match event:
+        case Sampled():
+            found = {
+                "examples": float(event.examples),
+                "examples_per_second": event.examples_per_second,
+                "loss": event.loss,
+            }
+        case EpochTrained():
+            found = {
+                "epoch": event.epoch + 1.0,
+                "epoch_loss": event.loss,
+                "learning_rate": event.learning_rate,
+            }
+        case Evaluated():
+            return {f"evaluation/{name}": value for name, value in event.metrics.items()}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _said(error: Exception) -> str:

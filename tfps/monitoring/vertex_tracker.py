@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfps.errors import UserError
-from tfps.monitoring.tracker import Point
 
 # Names of the environment, Vertex AI's own first: it sets them for its jobs.
 _PROJECT = ("CLOUD_ML_PROJECT_ID", "GOOGLE_CLOUD_PROJECT")
@@ -80,9 +79,9 @@ class VertexTracker:
         self._kept[_SETTINGS] |= settings
         self._update()
 
-    def log(self, point: Point) -> None:
-        numbers = {name: x for name, x in point.values.items() if math.isfinite(x)}  # as in JSON
-        self._kept[_METRICS] |= {**numbers, "updates": float(point.step)}
+    def log(self, step: int, at: float, values: Mapping[str, float]) -> None:
+        numbers = {name: x for name, x in values.items() if math.isfinite(x)}  # as in JSON
+        self._kept[_METRICS] |= {**numbers, "updates": float(step)}
         self._update()
 
     def end(self, has_finished: bool) -> None:

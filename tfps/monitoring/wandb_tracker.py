@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfps.errors import UserError
-from tfps.monitoring.tracker import Point
 
 _STEP = "updates"  # what curves are drawn over: a run may go back, its own steps cannot
 _CONNECT_SECONDS = 60.0
@@ -51,8 +50,8 @@ class WandbTracker:
     def describe(self, settings: Mapping[str, str]) -> None:
         self._run.config.update(dict(settings), allow_val_change=True)
 
-    def log(self, point: Point) -> None:
-        self._run.log({_STEP: point.step, "at": point.at, **point.values})
+    def log(self, step: int, at: float, values: Mapping[str, float]) -> None:
+        self._run.log({_STEP: step, "at": at, **values})
 
     def end(self, has_finished: bool) -> None:
         self._run.finish(exit_code=0 if has_finished else 1)

@@ -1,1 +1,1 @@
-"""What lands where and what it costs, before a task is asked."""
+"""Where parameters land and what they cost, before a run."""

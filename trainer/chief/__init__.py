@@ -1,1 +1,1 @@
-"""What the chief does: it trains, evaluates, saves, and recovers what is lost."""
+"""The chief: trains, evaluates, saves, and recovers lost tasks."""

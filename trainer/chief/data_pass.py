@@ -24,6 +24,8 @@ from tfps.data.record_source import Piece, pieces_of
 from tfps.errors import UserError
 from tfps.evaluation.metrics import EvaluatedPiece
 from tfps.experiment.experiment import NO_EXPORT, Experiment
+from tfps.experiment.task import Task
+from tfps.job_dir.report import FINISHED
 from tfps.storage import files
 from tfps.storage.paths import canonical
 from tfps.store.parameter_store import ParameterStore
@@ -37,7 +39,6 @@ MANIFEST = "manifest.json"
 _JOB = "job.json"  # what the parts are of, there before the first of them
 _FORMAT = 1
 _ASKED_AT_ONCE = 16  # parts that an earlier process wrote, for their sizes
-PREDICTIONS = "predictions"  # in the job_dir
 _LINE_SECONDS = 10.0
 _log = logging.getLogger(__name__)
 
@@ -150,13 +151,14 @@ def predicted_bytes(
     inputs: RunInputs, parts: PredictionParts, kept: Sequence[Feature], form: str
 ) -> int:
     """About how many bytes the missing parts will take, from a file of drawn predictions."""
-    data, task = inputs.data.of_epoch(0), inputs.experiment.task
+    settings, datasets, plan = inputs
+    task, data = settings.experiment.task, datasets.train.of_epoch(0)
     values = {name: value.numpy() for name, value in first_values(task, data).items()}
     records = len(next(iter(values.values())))
     draw = np.random.default_rng(0)
     predictions = {
         name: draw.random([records, *(size or 1 for size in shape)], np.float32)
-        for name, shape in inputs.model.prediction_shapes.items()
+        for name, shape in plan.model.prediction_shapes.items()
     }
     labels = {label.name: values[label.name] for label in task.labels()} if data.labels else {}
     with tempfile.TemporaryDirectory() as directory:
@@ -205,9 +207,9 @@ class PassPlan:
             mode=None,
         )
 
-    def kept(self, inputs: RunInputs) -> tuple[Feature, ...]:
+    def kept(self, task: Task) -> tuple[Feature, ...]:
         """The features that are copied."""
-        features = {feature.name: feature for feature in inputs.experiment.task.features()}
+        features = {feature.name: feature for feature in task.features()}
         for name in self.keep:
             if name not in features:
                 raise UserError(
@@ -223,36 +225,38 @@ class PassPlan:
         """Where predictions go; None for metrics in their place."""
         if not self.form:
             return None
-        data = inputs.data.of_epoch(0)
+        data = inputs.data.train.of_epoch(0)
         of = PartsOf(
             (self.checkpoint.path, self.checkpoint.saved_at), data.identity, self.keep, self.form
         )
-        directory = posixpath.join(inputs.job_dir, PREDICTIONS)
-        task = inputs.experiment.task
+        settings = inputs.settings
+        task = settings.experiment.task
         labels = [label.name for label in task.labels()] if data.labels else []
-        return PredictionParts(directory, of, data, labels)
+        return PredictionParts(settings.job_dir.predictions, of, data, labels)
 
     def output(self, inputs: RunInputs) -> dict[str, int]:
         """What is written to the job_dir: about how many bytes, by what it is."""
         parts = self.parts(inputs)
         if parts is None:
             return {}
-        size = predicted_bytes(inputs, parts, self.kept(inputs), self.form)
+        kept = self.kept(inputs.settings.experiment.task)
+        size = predicted_bytes(inputs, parts, kept, self.form)
         return {"what is predicted": size}
 
     def prepare(self, inputs: RunInputs, executor: Executor, state: ChiefState) -> "DataPass":
         """Creates the parameters and reads the checkpoint."""
-        ps_calls = PsCalls(state.monitor, state.limits.stall_seconds)
-        kept, stall_seconds = self.kept(inputs), state.limits.stall_seconds
+        kept = self.kept(inputs.settings.experiment.task)
+        stall_seconds = state.limits.stall_seconds
+        ps_calls = PsCalls(state.monitor, stall_seconds)
         engine = ps_calls(
             "creating the parameters",
             lambda: Engine.build(inputs, executor, state.monitor, stall_seconds, kept),
-            inputs.layout.ps_bytes,
+            inputs.plan.layout.ps_bytes,
         )
         ps_calls(
             "reading the checkpoint",
             lambda: _read(self.checkpoint, engine.store),
-            inputs.layout.ps_bytes,
+            inputs.plan.layout.ps_bytes,
         )
         _log.info("with the parameters of %s", self.checkpoint.path)
         return DataPass(self, engine, state)
@@ -263,7 +267,7 @@ class DataPass:
 
     def __init__(self, plan: PassPlan, engine: Engine, state: ChiefState):
         self._plan, self._engine, self._state = plan, engine, state
-        self._data: Manifest = engine.inputs.data.of_epoch(0)
+        self._data: Manifest = engine.inputs.data.train.of_epoch(0)
         self._parts = plan.parts(engine.inputs)
 
     def run(self, display: ProgressDisplay) -> None:
@@ -287,7 +291,7 @@ class DataPass:
             parts.write(piece.shard, result, piece.is_last)
         path = parts.finish()
         _log.info("%s records predicted: %s", f"{self._data.records:,}", path)
-        self._state.report.predicted(posixpath.dirname(path), self._state.history())
+        self._state.update_report(status=FINISHED, predictions=posixpath.dirname(path))
 
     def _measure(self) -> None:
         results = (result for _, result in self._results(None, 0))
@@ -295,13 +299,13 @@ class DataPass:
         said = ", ".join(f"{name} {value:.6f}" for name, value in metrics.items())
         path, records = self._plan.checkpoint.path, f"{self._data.records:,}"
         _log.info("evaluated %s on %s records: %s", path, records, said)
-        self._state.report.measured(metrics, self._state.history())
+        self._state.update_report(status=FINISHED, metrics=metrics)
 
     def _results(
         self, shards: Iterator[int] | None, done: int
     ) -> Iterator[tuple[Piece, EvaluatedPiece]]:
         """The pieces of some shards with what was predicted of them; tells how far it is."""
-        size = piece_records(self._engine.inputs.experiment.train.batch_size)
+        size = piece_records(self._engine.inputs.settings.experiment.train.batch_size)
         pieces, sent = itertools.tee(pieces_of(self._data, size, shards))
         told = time.monotonic()
         for piece, result in zip(pieces, self._engine.coordinator.evaluate(sent), strict=True):

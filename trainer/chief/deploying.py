@@ -6,9 +6,8 @@ from typing import NamedTuple, Self
 
 from cloud import deploy
 from tfps.errors import EXIT_OK, UserError
-from tfps.experiment.experiment import NO_EXPORT
-from tfps.job_dir import report
-from trainer.chief.run_inputs import RunInputs
+from tfps.experiment.experiment import NO_EXPORT, Train
+from tfps.job_dir import JobDir, report
 
 _log = logging.getLogger(__name__)
 
@@ -23,12 +22,12 @@ class DeployPlan(NamedTuple):
         """Reads the flags of `cloud.deploy`, as in a shell."""
         return cls(deploy.check(arguments, job_dir, here=True))
 
-    def check(self, inputs: RunInputs) -> None:
+    def check(self, train: Train) -> None:
         """Refuses a run that will have nothing to deploy."""
-        if inputs.experiment.train.export == NO_EXPORT:
+        if train.export == NO_EXPORT:
             raise UserError(f"--deploy_to with --train.export={NO_EXPORT}: leave one of them out")
 
-    def carry_out(self, job_dir: str) -> int:
+    def carry_out(self, job_dir: JobDir) -> int:
         """Deploys the exported version; exit code 0 also where `train.export_if` refuses it."""
         done = report.load(job_dir)
         if done and done.export_refused:

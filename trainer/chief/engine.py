@@ -65,15 +65,16 @@ class Engine:
         sync_every: SyncEvery | None = None,
     ) -> "Engine":
         """Creates the parameters, with their initial values."""
-        experiment, model, mode = inputs.experiment, inputs.model, inputs.mode
+        settings, data, plan = inputs
+        experiment, mode = settings.experiment, settings.mode
         train = experiment.train
         waiting = mode if isinstance(mode, Sync | Bounded) else None
-        if inputs.cluster.job != "chief":
+        if not settings.is_chief:
             waiting = None
         lanes = lanes_of(executor, waiting is not None)
         store = ParameterStore(
-            model,
-            inputs.rules,
+            plan.model,
+            plan.rules,
             executor.devices,
             train.seed,
             train.wire_dtype,
@@ -84,7 +85,7 @@ class Engine:
         progress = LeaseProgress(lanes, executor.devices[0])
         # By name: without one TensorFlow leaves a worker's GPU idle (seen on an H200).
         gpus = [f"/device:GPU:{k}" for k in range(executor.gpus)] or [""]
-        step = Step(experiment.task, model, store, train.jit_compile, gpus)
+        step = Step(experiment.task, plan.model, store, train.jit_compile, gpus)
         barrier = members = None
         if waiting:
             barrier = _barrier(waiting, train.pipeline_depth, store, progress, lanes)
@@ -93,8 +94,8 @@ class Engine:
         if not sync_every:
             sync_every = SyncEvery(mode.sync_every if isinstance(mode, LocalSGD) else 0)
         make_loop = functools.partial(_loop, inputs, step, progress, executor, barrier, sync_every)
-        index, locate = executor.worker_index, inputs.staged.locate
-        has_labels = bool(inputs.data.of_epoch(0).labels or not experiment.task.labels())
+        index, locate = executor.worker_index, data.staged.locate
+        has_labels = bool(data.train.of_epoch(0).labels or not experiment.task.labels())
         closures = Closures(
             experiment, step, make_loop(), progress, index, locate, kept, has_labels
         )
@@ -131,7 +132,7 @@ class Engine:
 
     def evaluate(self, checkpoint: Checkpoint) -> Evaluation:
         """Evaluates the parameters on all evaluation shards, every record once."""
-        data, began = self.inputs.eval_data, time.monotonic()
+        data, began = self.inputs.data.eval, time.monotonic()
         assert data is not None
         results = self.coordinator.evaluate(evaluation_pieces(self.inputs))
         metrics = measure(self.inputs, results, data.records)
@@ -170,9 +171,9 @@ def _loop(
     sync_every: SyncEvery,
 ) -> Loop:
     """How a worker trains a lease in a run's mode."""
-    mode, depth = inputs.mode, inputs.experiment.train.pipeline_depth
+    mode, depth = inputs.settings.mode, inputs.settings.experiment.train.pipeline_depth
     unroll = UNROLL if executor.is_remote else UNROLL_IN_ONE_PROCESS
-    if inputs.model.has_loops:
+    if inputs.plan.model.has_loops:
         unroll = 1  # each copy of a loop takes a worker a second and more to begin
     if barrier:
         has_backups = isinstance(mode, Sync) and mode.backup_workers > 0
@@ -187,7 +188,7 @@ def _loop(
 
 def measure(inputs: RunInputs, results: Iterable[EvaluatedPiece], records: int) -> dict[str, float]:
     """The loss, the task's metrics and the model's own by name; notes on them are logged."""
-    measured, loss_sum = RunningMetrics(inputs.experiment.task), 0.0
+    measured, loss_sum = RunningMetrics(inputs.settings.experiment.task), 0.0
     of_layers = []
     for result in results:
         measured.add(result.labels, result.predictions)
@@ -198,14 +199,14 @@ def measure(inputs: RunInputs, results: Iterable[EvaluatedPiece], records: int) 
         metrics[name] = found.value
         if found.note:
             _log.info("%s %s", name, found.note)
-    own = inputs.model.layer_metrics.result(of_layers)
+    own = inputs.plan.model.layer_metrics.result(of_layers)
     return metrics | {name: value for name, value in own.items() if name not in metrics}
 
 
 def evaluation_pieces(inputs: RunInputs) -> Iterator[Piece]:
     """The evaluation data in pieces; none of it where there is none."""
-    data = inputs.eval_data
-    return pieces_of(data, piece_records(inputs.experiment.train.batch_size)) if data else iter(())
+    data, size = inputs.data.eval, inputs.settings.experiment.train.batch_size
+    return pieces_of(data, piece_records(size)) if data else iter(())
 
 
 def piece_records(batch_size: int) -> int:
@@ -215,16 +216,17 @@ def piece_records(batch_size: int) -> int:
 
 def replica_fingerprint(inputs: RunInputs, store: ParameterStore) -> dict[str, Any]:
     """What must be equal on all replicas, as JSON-ready data by name."""
+    experiment, data = inputs.settings.experiment, inputs.data
     return {
-        "--data.train": list(inputs.data.identities()),
-        "--data.eval": inputs.eval_data.identity if inputs.eval_data else None,
+        "--data.train": list(data.train.identities()),
+        "--data.eval": data.eval.identity if data.eval else None,
         **{
-            f"data.{field}": getattr(inputs.experiment.data, field)
+            f"data.{field}": getattr(experiment.data, field)
             for field in ("shuffle_buffer", "negatives", "negatives_of", "negatives_by")
         },
-        **{f"train.{k}": v for k, v in dataclasses.asdict(inputs.experiment.train).items()},
+        **{f"train.{k}": v for k, v in dataclasses.asdict(experiment.train).items()},
         "parameters": store.signature(),
-        "callbacks": inputs.experiment.callbacks is not None,
+        "callbacks": experiment.callbacks is not None,
         "TensorFlow": tf.__version__,
         "Keras": keras.__version__,
     }
@@ -232,7 +234,7 @@ def replica_fingerprint(inputs: RunInputs, store: ParameterStore) -> dict[str, A
 
 def measure_parameters(engine: Engine, ps_calls: PsCalls, epoch: int) -> ParametersMeasured:
     """Measures parameters, some rows per table, and the first batch's gradients; no push."""
-    model, store = engine.inputs.model, engine.store
+    model, store = engine.inputs.plan.model, engine.store
     paths = [variable.path for variable in model.dense]
 
     def read() -> tuple[dict[str, np.ndarray], int]:
@@ -268,7 +270,6 @@ def spread(values: np.ndarray) -> Histogram:
 
 def _first_batch(engine: Engine) -> tuple[RecordSource, tuple[int, int, int]]:
     """The source of the first shard that has records, and a lease of its first batch."""
-    inputs = engine.inputs
-    train = inputs.experiment.train
-    piece = next(pieces_of(inputs.data.of_epoch(0), train.batch_size))
+    train = engine.inputs.settings.experiment.train
+    piece = next(pieces_of(engine.inputs.data.train.of_epoch(0), train.batch_size))
     return piece.source, (0, piece.records, train.seed)

@@ -4,13 +4,14 @@ import logging
 import posixpath
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from tfps.checkpoint.checkpoint import Checkpoint, TrainedEpoch
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.errors import RunError, UserError
-from tfps.evaluation.history import EarlyStopping, Evaluation, Evaluations
-from tfps.export.saved_model import EXPORT_BEST
+from tfps.evaluation.history import BestMetric, EarlyStopping, Evaluation, Evaluations
 from tfps.export.versions import newest_version
+from tfps.job_dir.report import BestEvaluation, EvaluationRow
 from trainer.chief.engine import Engine
 from trainer.chief.run_report import RunReport
 
@@ -28,18 +29,19 @@ class JobEvaluations:
         wait_seconds: float,
         listeners: Sequence[Callable[[Sequence[Evaluation]], None]] = (),
     ):
-        inputs = engine.inputs
+        settings, data, plan = engine.inputs
         self.reason_to_stop: str | None = None
         self._engine = engine
         self._report = report
         self._wait_seconds = wait_seconds
         self._listeners = listeners
-        self._evaluator = inputs.evaluator
-        self._rule = EarlyStopping(inputs.best_metric, inputs.experiment.train.early_stopping)
-        self._files = Evaluations(inputs.job_dir)
-        self._checkpoints = CheckpointDirectory(inputs.job_dir)
+        self._settings = settings
+        self._metric = plan.best_metric
+        self._rule = EarlyStopping(self._metric, settings.experiment.train.early_stopping)
+        self._files = Evaluations(settings.job_dir)
+        self._checkpoints = CheckpointDirectory(settings.job_dir)
         self._told: list[Evaluation] = []
-        self._dataset = inputs.eval_data.identity if inputs.eval_data else None
+        self._dataset = data.eval.identity if data.eval else None
 
     def take_up(self, resumed: Checkpoint | None) -> None:
         """Reads the evaluations, deletes those of another training; `resumed` None if it is new."""
@@ -53,7 +55,7 @@ class JobEvaluations:
 
     def best(self) -> Checkpoint | None:
         """The checkpoint of the best evaluation; None if no evaluation has a number."""
-        index = self._engine.inputs.best_metric.best([x.metrics for x in self._told])
+        index = self._metric.best([x.metrics for x in self._told])
         if index is None:
             return None
         name = self._told[index].checkpoint
@@ -82,16 +84,16 @@ class JobEvaluations:
 
     def update(self, checkpoint: Checkpoint, has_ended_epoch: bool) -> None:
         """Evaluates the checkpoint if it ends an epoch, or takes what the evaluator has written."""
-        if self._evaluator:
+        if self._settings.evaluator:
             self._collect()
         elif self._dataset and has_ended_epoch:
             self._evaluate(checkpoint)
 
     def finish(self, checkpoint: Checkpoint) -> None:
         """Waits for the evaluator's last evaluation; workers do it if it takes too long."""
-        if not self._evaluator:
+        if not self._settings.evaluator:
             return
-        _log.info("waiting for %s to evaluate %s", self._evaluator, checkpoint.path)
+        _log.info("waiting for %s to evaluate %s", self._settings.evaluator, checkpoint.path)
         deadline = time.monotonic() + self._wait_seconds
         while not self.has(checkpoint) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
@@ -99,15 +101,15 @@ class JobEvaluations:
         if not self.has(checkpoint):
             _log.warning(
                 "%s has not evaluated %s within %.0f s: the workers do it now; look "
-                "at the evaluator's log, or allow more with --evaluator_wait_seconds",
-                self._evaluator,
+                "at the evaluator's log, or allow more with --task_wait_seconds",
+                self._settings.evaluator,
                 checkpoint.path,
                 self._wait_seconds,
             )
             self._evaluate(checkpoint)
-        path = newest_version(posixpath.join(self._engine.inputs.job_dir, EXPORT_BEST))
+        path = newest_version(self._settings.job_dir.export_best)
         if path:
-            self._report.exported_best(path)
+            self._report.update(export_best=path)
 
     def _delete_stale(self, resumed: Checkpoint | None) -> None:
         newest = resumed.name if resumed else ""
@@ -135,7 +137,7 @@ class JobEvaluations:
         if not new:
             return []
         if any(evaluation.dataset != self._dataset for evaluation in new):
-            directory = self._engine.inputs.experiment.data.eval
+            directory = self._settings.experiment.data.eval
             raise UserError(
                 f"the evaluator evaluates other data than --data.eval={directory}; give every task "
                 "the same flags"
@@ -144,5 +146,16 @@ class JobEvaluations:
         for listener in self._listeners:
             listener(new)
         self.reason_to_stop = self._rule.reason(found)
-        self._report.evaluated(found, self._engine.inputs.best_metric)
+        self._report.update(**evaluation_fields(found, self._metric))
         return new
+
+
+def evaluation_fields(evaluations: Sequence[Evaluation], metric: BestMetric) -> dict[str, Any]:
+    """What all evaluations measured, and which is the best: fields of the report."""
+    rows = [EvaluationRow(x.epoch, x.steps, x.metrics) for x in evaluations]
+    best = metric.best([x.metrics for x in evaluations])
+    return {
+        "metrics": rows[-1].metrics,
+        "evaluations": rows,
+        "best_evaluation": None if best is None else BestEvaluation(metric.name, rows[best]),
+    }

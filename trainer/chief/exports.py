@@ -215,21 +215,23 @@ class Exporter:
     def __init__(self, inputs: RunInputs, base: str = ""):
         """`base` is the directory of versions, "" for the run's, or one for the model itself."""
         self._inputs = inputs
-        self._base = base or inputs.export
-        self._has_versions = bool(base) or inputs.has_versions
+        settings = inputs.settings
+        self._base = base or settings.export or settings.job_dir.export
+        self._has_versions = bool(base) or not settings.export
         # Of an evaluator's versions each is better than all before.
-        self._conditions = () if base else inputs.experiment.train.export_if
+        self._conditions = () if base else settings.experiment.train.export_if
 
     def export_store(
         self, store: ParameterStore, checkpoint: str, metrics: Mapping[str, float] | None
     ) -> Exported:
         """Exports the model with a store's parameters, once it predicts what they do."""
-        return self._export(StoreParameters(self._inputs.model, store), checkpoint, metrics)
+        return self._export(StoreParameters(self._inputs.plan.model, store), checkpoint, metrics)
 
     def export_saved(self, checkpoint: Checkpoint, metrics: Mapping[str, float] | None) -> Exported:
         """Exports the model of a checkpoint, which this process reads by itself."""
         try:
-            parameters = CheckpointParameters(checkpoint, self._inputs.model, self._inputs.rules)
+            plan = self._inputs.plan
+            parameters = CheckpointParameters(checkpoint, plan.model, plan.rules)
             return self._export(parameters, checkpoint.name, metrics)
         except DamagedCheckpointError as damage:
             raise RunError(
@@ -240,10 +242,12 @@ class Exporter:
     def _export(
         self, parameters: Parameters, checkpoint: str, metrics: Mapping[str, float] | None
     ) -> Exported:
-        inputs, train = self._inputs, self._inputs.experiment.train
-        task, data = inputs.experiment.task, inputs.eval_data or inputs.data.of_epoch(0)
+        experiment, data = self._inputs.settings.experiment, self._inputs.data
+        task, train = experiment.task, experiment.train
         encoding = RowEncoding(train.export_dtype)
-        sample = predict_sample(task, parameters, data, not encoding.is_exact)
+        sample = predict_sample(
+            task, parameters, data.eval or data.train.of_epoch(0), not encoding.is_exact
+        )
         found = self._place(metrics or {})
         facts = {_CHECKPOINT: checkpoint, _METRICS: dict(metrics or {})}
         predictions = export(task, parameters, found.path, sample, ExportForm(encoding), facts)

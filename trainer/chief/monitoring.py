@@ -3,13 +3,14 @@
 import dataclasses
 import importlib
 import logging
-import posixpath
 import time
 from collections.abc import Callable, Iterable, Mapping
 
 from tfps.cluster.sockets import Traffic
 from tfps.cluster.spec import Cluster
+from tfps.data.manifest import TrainingData
 from tfps.errors import UserError
+from tfps.job_dir import JobDir
 from tfps.job_dir.task_files import TaskUsage
 from tfps.job_dir.task_name import TaskName
 from tfps.monitoring import recorder
@@ -19,7 +20,7 @@ from tfps.monitoring.tensorboard import TensorBoardLog
 from tfps.monitoring.tracker import TrackedRun, Tracker
 from tfps.storage.failures import StorageError
 from trainer.chief.observer import SAMPLE_SECONDS, RunObserver, StatusBoard
-from trainer.chief.run_inputs import RunInputs
+from trainer.chief.run_inputs import RunSettings
 from trainer.page.page import RunPage
 
 TRACKERS = {  # classes by name
@@ -33,7 +34,7 @@ _log = logging.getLogger(__name__)
 class TaskUsages:
     """Asks for what is new, again and again."""
 
-    def __init__(self, job_dir: str, cluster: Cluster):
+    def __init__(self, job_dir: JobDir, cluster: Cluster):
         self._job_dir = job_dir
         self._own = str(cluster.task)
         self._traffic = None if cluster.is_local else Traffic(cluster.addresses()).count
@@ -76,12 +77,15 @@ class Monitoring:
         return {} if self.profiler_port is None else {"chief": [f"127.0.0.1:{self.profiler_port}"]}
 
     def observe(
-        self, inputs: RunInputs, states: Callable[[], Mapping[TaskName, str]]
+        self,
+        settings: RunSettings,
+        data: TrainingData,
+        states: Callable[[], Mapping[TaskName, str]],
     ) -> RunObserver:
         """Begins to keep what happens in a run."""
-        began, job_dir = time.time(), inputs.job_dir
-        board = StatusBoard(inputs, states)
-        curves = self.tensorboard or posixpath.join(job_dir, "tensorboard")
+        began, job_dir = time.time(), settings.job_dir
+        board = StatusBoard(settings, data, states)
+        curves = self.tensorboard or job_dir.tensorboard
         past = _past(job_dir)
         watchers: list[Watcher] = [
             RunHistory(job_dir, began),
@@ -99,9 +103,9 @@ class Monitoring:
         watchers.append(RunPage(job_dir))  # it shows what those before it have written
         # The last: others need not wait until a service answers.
         watchers += [
-            TrackedRun(_tracker(x), job_dir, inputs.experiment.name) for x in self.trackers
+            TrackedRun(_tracker(x), job_dir, settings.experiment.name) for x in self.trackers
         ]
-        recorder = RunRecorder(watchers, [TaskUsages(job_dir, inputs.cluster).look])
+        recorder = RunRecorder(watchers, [TaskUsages(job_dir, settings.cluster).look])
         return RunObserver(recorder, board, past, self.sample_seconds, self.histograms_every, stop)
 
 
@@ -112,7 +116,7 @@ def _tracker(name: str) -> Tracker:
     return tracker
 
 
-def _past(job_dir: str) -> list[RunEvent]:
+def _past(job_dir: JobDir) -> list[RunEvent]:
     """The job's history; one that cannot be read ends no run."""
     try:
         return recorder.read(job_dir)

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.cluster.monitor import Failure, Failures
-from tfps.coordinator.coordinator import Progress, WorkerShares
+from tfps.coordinator.coordinator import TrainingMeter
+from tfps.data.manifest import TrainingData
 from tfps.evaluation.history import Evaluation
 from tfps.experiment.experiment import Experiment
 from tfps.job_dir.report import SaveCounts, StalenessCounts, WorkerShare
@@ -24,7 +25,6 @@ from tfps.monitoring.events import (
     RunBegan,
     RunEnded,
     RunEvent,
-    Sampled,
     TableSize,
     TaskBack,
     TaskLost,
@@ -33,7 +33,7 @@ from tfps.monitoring.events import (
 )
 from tfps.monitoring.recorder import RunRecorder
 from tfps.store.layout import StoreLayout
-from trainer.chief.run_inputs import RunInputs
+from trainer.chief.run_inputs import RunSettings
 
 # Tokens are words as well: max_tokens is no secret.
 _SECRET = re.compile(
@@ -50,11 +50,16 @@ class StatusBoard:
 
     name = "the live view"
 
-    def __init__(self, inputs: RunInputs, states: Callable[[], Mapping[TaskName, str]]):
-        self._inputs = inputs
+    def __init__(
+        self,
+        settings: RunSettings,
+        data: TrainingData,
+        states: Callable[[], Mapping[TaskName, str]],
+    ):
+        self._settings = settings
+        self._data = data
         self._states = states
-        self._total = inputs.data.records_before(inputs.experiment.train.epochs)
-        self._loss: float | None = None
+        self._total = data.records_before(settings.experiment.train.epochs)
         self._lock = threading.Lock()
         self._usages: dict[str, TaskUsage] = {}  # by name of the task; reported in another thread
         self._cores: dict[str, float] = {}
@@ -74,31 +79,26 @@ class StatusBoard:
     def flush(self) -> None:
         """Nothing is to be written."""
 
-    def note(self, progress: Progress) -> None:
-        """Takes note of the loss, which not every progress has."""
-        self._loss = self._loss if progress.loss is None else progress.loss
-
-    def status(self, progress: Progress, shares: WorkerShares) -> RunStatus:
+    def status(self, meter: TrainingMeter) -> RunStatus:
         """How far the run is."""
-        inputs, rate = self._inputs, progress.examples_per_second
-        data = inputs.data
+        data, rate = self._data, meter.throughput.examples_per_second
         with self._lock:
-            tasks = tuple(self._tasks(shares.report()))
+            tasks = tuple(self._tasks(meter.worker_shares.report()))
         return RunStatus(
-            config=inputs.experiment.name,
-            mode=inputs.mode.name,
-            epoch=progress.epoch + 1,
-            epochs=inputs.experiment.train.epochs,
-            records=progress.examples - data.records_before(progress.epoch),
-            records_of_epoch=data.of_epoch(progress.epoch).records,
+            config=self._settings.experiment.name,
+            mode=self._settings.mode.name,
+            epoch=meter.epoch + 1,
+            epochs=self._settings.experiment.train.epochs,
+            records=meter.examples - data.records_before(meter.epoch),
+            records_of_epoch=data.of_epoch(meter.epoch).records,
             examples_per_second=rate,
-            loss=self._loss,
-            seconds_left=max(0, self._total - progress.examples) / rate if rate > 0 else None,
+            loss=meter.loss,
+            seconds_left=max(0, self._total - meter.examples) / rate if rate > 0 else None,
             tasks=tasks,
         )
 
     def _tasks(self, shares: list[WorkerShare]) -> Iterator[TaskStatus]:
-        cluster, states = self._inputs.cluster, self._states()
+        cluster, states = self._settings.cluster, self._states()
         total = sum(share.records for share in shares)
         own = [cluster.task] if cluster.job == "chief" else []
         evaluators = [TaskName("evaluator", index) for index in range(len(cluster.evaluators))]
@@ -169,25 +169,24 @@ class RunObserver:
         self._sample_seconds = sample_seconds
         self._histograms_every = histograms_every
         self._told = _Told(past)
-        self._examples, self._loss_sum = 0, 0.0  # up to the last progress; since the last sample
-        self._epoch = 0  # of the last progress
-        self._sampled = (0, time.monotonic())  # examples, when
         self._away: dict[int, Failure] = {}  # by identity of the entry, while they are away
         self._seen_failures = 0
 
-    def began(self, inputs: RunInputs, overrides: Sequence[str] = ()) -> None:
+    def began(
+        self, settings: RunSettings, layout: StoreLayout, overrides: Sequence[str] = ()
+    ) -> None:
         """Says that a chief has begun to work on the job."""
-        cluster = inputs.cluster
+        cluster = settings.cluster
         self._tell(
             RunBegan(
                 at=time.time(),
-                config=inputs.experiment.name,
-                mode=inputs.mode.name,
+                config=settings.experiment.name,
+                mode=settings.mode.name,
                 workers=len(cluster.workers),
                 ps=len(cluster.ps),
-                settings=settings_of(inputs.experiment),
+                settings=settings_of(settings.experiment),
                 overrides=tuple(map(without_secret, overrides)),
-                tables=tables_of(inputs.layout),
+                tables=tables_of(layout),
             )
         )
 
@@ -202,48 +201,16 @@ class RunObserver:
         )
         self._told.note(event)
         self._tell(event)
-        self._examples, self._loss_sum = queue.trained, 0.0
-        self._sampled = queue.trained, time.monotonic()
 
-    def progressed(
-        self,
-        progress: Progress,
-        queue: LeaseQueue,
-        workers: WorkerShares,
-        steps: Callable[[], int],
-    ) -> None:
-        """Notes how far the training is, and takes a sample of it every few seconds."""
-        if progress.loss is not None:
-            self._loss_sum += progress.loss * (progress.examples - self._examples)
-        self.board.note(progress)
-        self._examples = progress.examples
-        self._epoch = progress.epoch
-        if time.monotonic() - self._sampled[1] >= self._sample_seconds:
-            self._sample(queue, workers, steps)
+    def progressed(self, meter: TrainingMeter, queue: LeaseQueue, steps: Callable[[], int]) -> None:
+        """Takes a sample every few seconds."""
+        if meter.since_sample()[2] >= self._sample_seconds:
+            self._tell(meter.sample(queue, steps()))
 
-    def paused(self, queue: LeaseQueue, workers: WorkerShares, steps: Callable[[], int]) -> None:
+    def paused(self, meter: TrainingMeter, queue: LeaseQueue, steps: Callable[[], int]) -> None:
         """Takes a sample where training pauses, so that there is one of a short run, too."""
-        if self._examples > self._sampled[0]:
-            self._sample(queue, workers, steps)
-
-    def _sample(self, queue: LeaseQueue, workers: WorkerShares, steps: Callable[[], int]) -> None:
-        """Tells how far the training was at the last progress."""
-        examples, then = self._sampled
-        new, seconds = self._examples - examples, time.monotonic() - then
-        event = Sampled(
-            at=time.time(),
-            epoch=self._epoch,
-            examples=self._examples,
-            steps=steps(),
-            loss=self._loss_sum / new if new > 0 else None,
-            examples_per_second=max(0, new) / seconds if seconds > 0 else 0.0,
-            repeated=queue.repeated,
-            bad=queue.bad,
-            workers=tuple(workers.report()),
-            leases=workers.lease_times,
-        )
-        self._loss_sum, self._sampled = 0.0, (self._examples, time.monotonic())
-        self._tell(event)
+        if meter.since_sample()[0] > 0:
+            self._tell(meter.sample(queue, steps()))
 
     def saved(
         self,

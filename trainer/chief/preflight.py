@@ -11,7 +11,7 @@ from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.cluster import resources
 from tfps.cluster.liveness import Liveness
 from tfps.cluster.preflight import TaskCheck, check_peers
-from tfps.cluster.spec import refuse_taken_port
+from tfps.cluster.spec import Cluster, refuse_taken_port
 from tfps.data.record_source import RecordSource, read_batches
 from tfps.experiment.experiment import NO_EXPORT
 from tfps.job_dir.task_name import TaskName
@@ -30,7 +30,7 @@ from tfps.planner.memory import (
     worker_bytes,
 )
 from tfps.planner.traffic import WireBytes
-from trainer.chief.run_inputs import RunInputs
+from trainer.chief.run_inputs import RunInputs, RunPlan, RunSettings
 from trainer.console.text_table import text_table
 
 _log = logging.getLogger(__name__)
@@ -43,21 +43,22 @@ _MEMORY = ("memory", "holds", "in flight", "snapshot", "graph", "working", "proc
 
 def placement_of(inputs: RunInputs) -> Placement:
     """Where the parameters of a run lie."""
-    workers = 1 if inputs.cluster.is_replicated else max(1, len(inputs.cluster.workers))
-    return Placement.of(inputs.layout, workers, inputs.experiment.train.checkpoint_in_background)
+    cluster, train = inputs.settings.cluster, inputs.settings.experiment.train
+    workers = 1 if cluster.is_replicated else max(1, len(cluster.workers))
+    return Placement.of(inputs.plan.layout, workers, train.checkpoint_in_background)
 
 
 def export_of(inputs: RunInputs) -> ExportSize | None:
     """The size of the model that is exported; None if none is."""
-    train = inputs.experiment.train
+    train = inputs.settings.experiment.train
     if train.export == NO_EXPORT:
         return None
-    return ExportSize.of(inputs.layout, train.export_dtype)
+    return ExportSize.of(inputs.plan.layout, train.export_dtype)
 
 
 def chief_memory(inputs: RunInputs) -> ChiefMemory:
     """What the chief's machine needs."""
-    cluster = inputs.cluster
+    cluster = inputs.settings.cluster
     return ChiefMemory.of(
         placement_of(inputs),
         export_of(inputs),
@@ -68,25 +69,26 @@ def chief_memory(inputs: RunInputs) -> ChiefMemory:
 
 def task_memory(inputs: RunInputs) -> dict[TaskName, int]:
     """How many bytes each worker and ps needs; of no ps where --ps_memory names it."""
-    cluster, placement = inputs.cluster, placement_of(inputs)
+    cluster, placement = inputs.settings.cluster, placement_of(inputs)
     if not cluster.ps:
         return {}
     worker = worker_bytes(placement)
     found = {TaskName("worker", index): worker for index in range(len(cluster.workers))}
-    if inputs.ps_memory is None:
+    if inputs.settings.ps_memory is None:
         found |= {TaskName("ps", k): placement.needed_bytes(k) for k in range(placement.ps)}
     return found
 
 
 def job_disk(inputs: RunInputs) -> JobDisk:
     """What a job that trains keeps in its job_dir."""
-    train, export = inputs.experiment.train, export_of(inputs)
-    is_there = export is not None and inputs.export.startswith(inputs.job_dir)
+    settings, export = inputs.settings, export_of(inputs)
+    train = settings.experiment.train
+    is_there = not settings.export or settings.export.startswith(settings.job_dir)
     return JobDisk.of(
-        inputs.layout,
+        inputs.plan.layout,
         train.keep_checkpoints,
         export.file_bytes if export and is_there else 0,
-        train.keep_exports if inputs.has_versions else 0,
+        0 if settings.export else train.keep_exports,
     )
 
 
@@ -98,27 +100,28 @@ def check_machine(
     `is_serving` if this process has the chief's port; `output` is bytes written by kind, None for a
     training.
     """
-    chief_memory(inputs).check(
-        resources.memory_limit(), "this process" if inputs.cluster.is_local else "the chief"
-    )
+    cluster, job_dir = inputs.settings.cluster, inputs.settings.job_dir
+    process = "this process" if cluster.is_local else "the chief"
+    chief_memory(inputs).check(resources.memory_limit(), process)
     if output is None:
         _check_job_disk(inputs)
     else:
-        check_disk_space(inputs.job_dir, output)
-    if not inputs.cluster.is_local and not is_serving:
-        refuse_taken_port(inputs.cluster)
+        check_disk_space(job_dir, output)
+    if not cluster.is_local and not is_serving:
+        refuse_taken_port(cluster)
 
 
 def _check_job_disk(inputs: RunInputs) -> None:
-    disk, free = job_disk(inputs), free_bytes(inputs.job_dir)
-    check_disk_space(inputs.job_dir, disk.at_once)
-    present = len(CheckpointDirectory(inputs.job_dir).names())
+    disk, job_dir = job_disk(inputs), inputs.settings.job_dir
+    free = free_bytes(job_dir)
+    check_disk_space(job_dir, disk.at_once)
+    present = len(CheckpointDirectory(job_dir).names())
     if free is not None and disk.all_bytes - present * disk.checkpoint_bytes > free:
         _log.warning(
             "--job_dir=%s keeps up to %s, but its disk has %s left and may be full before the "
             "training ends; keep fewer (train.keep_checkpoints, train.keep_exports), or delete "
             "what is not needed",
-            inputs.job_dir,
+            job_dir,
             disk,
             byte_size.show(free),
         )
@@ -126,7 +129,8 @@ def _check_job_disk(inputs: RunInputs) -> None:
 
 def show_tasks(inputs: RunInputs, limit_seconds: float) -> bool:
     """Prints a table of the tasks after at most `limit_seconds`; whether all can take part."""
-    checks = check_peers(inputs.cluster, inputs.job_dir, task_memory(inputs), limit_seconds)
+    settings, memory = inputs.settings, task_memory(inputs)
+    checks = check_peers(settings.cluster, settings.job_dir, memory, limit_seconds)
     lines = text_table(_HEADER, _rows(checks)) if checks else ["one process: no tasks to ask"]
     print("\n".join(lines))  # noqa: T201 (what --preflight is for)
     return all(check.is_fit for check in checks)
@@ -152,9 +156,9 @@ def _shown(value: bool) -> str:
 
 def dry_run_lines(inputs: RunInputs) -> list[str]:
     """The plan of a run, without asking any other task."""
-    placement = placement_of(inputs)
+    settings, placement = inputs.settings, placement_of(inputs)
     return [
-        f"{inputs.experiment.name} {_where(inputs, placement)}",
+        f"{settings.experiment.name} {_where(settings.cluster, placement)}",
         "",
         *text_table(
             ("ps", "holds", "rows", "parameters", "slots", "marks", "per row", "share"),
@@ -177,8 +181,12 @@ def dry_run_lines(inputs: RunInputs) -> list[str]:
         *_memory(placement),
         *_others(inputs, placement),
         *disk_lines(inputs),
-        *_single(inputs),
-        *([] if inputs.cluster.is_replicated else ["", *_graph(inputs, placement), _wire(inputs)]),
+        *_single(inputs.plan),
+        *(
+            []
+            if settings.cluster.is_replicated
+            else ["", *_graph(settings, placement), _wire(inputs)]
+        ),
     ]
 
 
@@ -188,11 +196,11 @@ def _per_row(share: Share) -> str:
     return "" if is_flat else f"{share.total_bytes // share.rows:,} B"
 
 
-def _where(inputs: RunInputs, placement: Placement) -> str:
-    if inputs.cluster.is_local:
+def _where(cluster: Cluster, placement: Placement) -> str:
+    if cluster.is_local:
         return "in this process"
-    if inputs.cluster.is_replicated:
-        return f"in each of {1 + len(inputs.cluster.workers)} replicas, as on one ps"
+    if cluster.is_replicated:
+        return f"in each of {1 + len(cluster.workers)} replicas, as on one ps"
     return f"on {placement.ps} ps"
 
 
@@ -219,11 +227,11 @@ def _memory(placement: Placement) -> list[str]:
 
 def _others(inputs: RunInputs, placement: Placement) -> list[str]:
     """What processes need besides the ps, and the exported model."""
-    train = inputs.experiment.train
-    size = ExportSize.of(inputs.layout, train.export_dtype)
-    process = "this process" if inputs.cluster.is_local else "chief"
+    cluster, train = inputs.settings.cluster, inputs.settings.experiment.train
+    size = ExportSize.of(inputs.plan.layout, train.export_dtype)
+    process = "this process" if cluster.is_local else "chief"
     found = [_chief(inputs, process)]
-    if inputs.cluster.ps:
+    if cluster.ps:
         worker = byte_size.show(worker_bytes(placement))
         found.append(f"worker: needs about {worker} beside its batches")
         evaluator = byte_size.show(evaluator_bytes(placement, size))
@@ -239,37 +247,38 @@ def _others(inputs: RunInputs, placement: Placement) -> list[str]:
 
 def _chief(inputs: RunInputs, process: str) -> str:
     """What the chief's machine needs, with the worker next to it."""
-    memory = chief_memory(inputs)
+    memory, cluster = chief_memory(inputs), inputs.settings.cluster
     said = f"{process}: needs about {byte_size.show(memory.needed_bytes)}"
-    if not inputs.cluster.chief_works:
+    if not cluster.chief_works:
         return said
     return (
         f"{said} beside its worker's batches, {byte_size.show(memory.worker_bytes)} of it for "
-        f"{inputs.cluster.of_chief_worker.task}"
+        f"{cluster.of_chief_worker.task}"
     )
 
 
 def disk_lines(inputs: RunInputs) -> list[str]:
     """What the job_dir keeps, against what is free there."""
-    free = free_bytes(inputs.job_dir)
+    job_dir = inputs.settings.job_dir
+    free = free_bytes(job_dir)
     place = f"its disk has {byte_size.show(free)} left" if free is not None else "in a bucket"
-    return [f"disk: {inputs.job_dir} keeps up to {job_disk(inputs)}; {place}"]
+    return [f"disk: {job_dir} keeps up to {job_disk(inputs)}; {place}"]
 
 
-def _single(inputs: RunInputs) -> list[str]:
+def _single(plan: RunPlan) -> list[str]:
     """What a step asks of one ps alone."""
-    layout = inputs.layout
+    layout = plan.layout
     if layout.parts == 1:
         return []
     said = f"ps 0 keeps the progress of leases, ps {layout.staleness_part} counts staleness"
-    if inputs.model.loss_scaling:
+    if plan.model.loss_scaling:
         said += f", ps {layout.loss_scale_part} has the loss scale"
     return [said]
 
 
-def _graph(inputs: RunInputs, placement: Placement) -> list[str]:
+def _graph(settings: RunSettings, placement: Placement) -> list[str]:
     """What the graph costs on a cluster, estimated."""
-    if inputs.cluster.is_local:
+    if settings.cluster.is_local:
         return []
     graph = placement.graph
     return [
@@ -281,16 +290,16 @@ def _graph(inputs: RunInputs, placement: Placement) -> list[str]:
 
 
 def _wire(inputs: RunInputs) -> str:
-    train = inputs.experiment.train
-    data = inputs.data.of_epoch(0)
+    settings, datasets, plan = inputs
+    train, data = settings.experiment.train, datasets.train.of_epoch(0)
     shard = next(shard for shard in data.shards if shard.records)
     path = data.path_of(shard)
     source = RecordSource(path, shard.compression).tensors()
-    batching = EpochOrder.batching(inputs.experiment)._replace(block=0)
+    batching = EpochOrder.batching(settings.experiment)._replace(block=0)
     batches = read_batches(source, batching, tf.constant(train.seed, tf.int64))
     found = WireBytes.of(
-        inputs.model,
-        inputs.layout,
+        plan.model,
+        plan.layout,
         train.wire_dtype,
         itertools.islice(batches, _BATCHES),
         batching.examples_per_record,

@@ -25,11 +25,12 @@ from tfps.coordinator.connector import Connector
 from tfps.coordinator.executor import Executor
 from tfps.errors import LostPsError, WorkersChangedError
 from tfps.evaluation.history import Evaluations
-from tfps.job_dir import task_files
+from tfps.job_dir import JobDir, task_files
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 from tfps.job_dir.report import FAILED, FINISHED, INTERRUPTED, reopen
 from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
+from tfps.storage.failures import StorageError
 from tfps.worker.loop import SyncEvery
 from trainer.chief import preflight
 from trainer.chief.engine import Engine
@@ -54,26 +55,26 @@ def prepare_training(inputs: RunInputs, executor: Executor, state: ChiefState) -
         lambda: Engine.build(
             inputs, executor, state.monitor, stall_seconds, sync_every=state.sync_every
         ),
-        inputs.layout.ps_bytes,
+        inputs.plan.layout.ps_bytes,
     )
-    directory = CheckpointDirectory(inputs.job_dir)
+    directory = CheckpointDirectory(inputs.settings.job_dir)
     saver = ps_calls("preparing to save", lambda: _saver(engine, directory, ps_calls))
     checkpoint = ps_calls(
         "restoring a checkpoint",
         lambda: _restore(engine, directory, saver, state.report),
-        inputs.layout.ps_bytes,
+        inputs.plan.layout.ps_bytes,
         meanwhile=engine.trace,
     )
     return Training(engine, state, ps_calls, saver, checkpoint)
 
 
 def _saver(engine: Engine, directory: CheckpointDirectory, ps_calls: PsCalls) -> Saver:
-    inputs, train = engine.inputs, engine.inputs.experiment.train
+    inputs, train = engine.inputs, engine.inputs.settings.experiment.train
     keep, hours = train.keep_checkpoints, train.keep_checkpoint_hours
-    retention = Retention(keep, hours, inputs.best_metric)
+    retention = Retention(keep, hours, inputs.plan.best_metric)
     return Saver(
         directory,
-        OldCheckpoints(directory, retention, Evaluations(inputs.job_dir)),
+        OldCheckpoints(directory, retention, Evaluations(inputs.settings.job_dir)),
         engine.store,
         ps_calls,
         train.checkpoint_in_background,
@@ -88,17 +89,19 @@ def _restore(
     """Restores the newest checkpoint, or what a new job takes of another's; None for none."""
     directory.delete_uncommitted()
     began = time.monotonic()
-    datasets = engine.inputs.data.identities()
+    datasets = engine.inputs.data.train.identities()
     checkpoint, passed_over = restore_newest(directory, engine.store, datasets)
     if checkpoint is None:
-        if warm_start := WarmStart.of(engine.inputs.experiment.train):
+        if warm_start := WarmStart.of(engine.inputs.settings.experiment.train):
             taken = warm_start.begin(engine.store)
-            report.began_from(taken.path, time.monotonic() - began)
+            seconds = round(time.monotonic() - began, 3)
+            report.update(init_from=taken.path, restore_seconds=seconds)
         return None
     saver.resume_from(checkpoint)
     trained = f"{checkpoint.queue.trained:,}"
     _log.info("resuming from %s: %s records trained", checkpoint.path, trained)
-    report.restored(checkpoint.path, passed_over, time.monotonic() - began)
+    seconds = round(time.monotonic() - began, 3)
+    report.update(resumed_from=checkpoint.path, passed_over=passed_over, restore_seconds=seconds)
     return checkpoint
 
 
@@ -112,12 +115,12 @@ class Work(Protocol):
 Prepare = Callable[[RunInputs, Executor, ChiefState], Work]
 
 
-def join(cluster: Cluster, job_dir: str, limits: WaitLimits, hint: str) -> ReplicaExecutor:
+def join(cluster: Cluster, job_dir: JobDir, limits: WaitLimits, hint: str) -> ReplicaExecutor:
     """Meets all replicas of a cluster without ps, before TensorFlow is used for anything."""
     reopen(job_dir)
     restart_state = RestartState.found()
-    is_recovering = bool(restart_state.recoveries.report())
-    limit = limits.ps_wait_seconds if is_recovering else limits.connect_seconds
+    is_recovering = bool(restart_state.recoveries.made)
+    limit = limits.task_wait_seconds if is_recovering else limits.connect_seconds
     _log.info("waiting for %d other replicas", len(cluster.workers))
     try:
         executor = ReplicaExecutor.join(cluster, limit, hint)
@@ -148,14 +151,14 @@ def run(
         while lost := _work(inputs, state, display, replica, prepare):
             display.hide()
             state.observer.look_for_losses(state.monitor.failures)
-            _prepare_to_go_on(lost, inputs.cluster, state)
+            _prepare_to_go_on(lost, inputs.settings.cluster, state)
     except Interrupted:
-        _tell_end(state, INTERRUPTED)
+        report_end(state, INTERRUPTED)
         raise
     except SupersededError:
         raise
     except Exception as error:
-        _tell_end(state, FAILED, str(error))
+        report_end(state, FAILED, str(error))
         raise
     else:
         state.observer.ended(FINISHED)
@@ -164,9 +167,12 @@ def run(
         state.observer.close()
 
 
-def _tell_end(state: ChiefState, status: str, error: str | None = None) -> None:
+def report_end(state: ChiefState, status: str, error: str | None = None) -> None:
     """Says that the run has ended before it was done."""
-    state.report.ended(status, state.history(), error)
+    try:
+        state.update_report(status=status, error=error)
+    except StorageError as failure:  # the end's reason matters more
+        _log.warning("the report does not tell of the end: %s", failure)
     state.observer.look_for_losses(state.monitor.failures)
     state.observer.ended(status, error)
 
@@ -175,7 +181,8 @@ def _begin(
     inputs: RunInputs, limits: WaitLimits, interruption: Interruption, monitoring: Monitoring
 ) -> ChiefState:
     """Takes the job_dir over, writes the first report, and makes what the run keeps."""
-    cluster, job_dir = inputs.cluster, inputs.job_dir
+    settings, data, plan = inputs
+    cluster, job_dir = settings.cluster, settings.job_dir
     peers = {} if cluster.is_local else cluster.peers()
     before = RestartState.found()
     # Replicas need no guard: TensorFlow notices a silent one, and ends what waits for it.
@@ -190,11 +197,11 @@ def _begin(
     )
     known = Failures(before.failures, before.failures_by_job)
     monitor = TaskMonitor(peers, guard, failures=known)
-    observer = monitoring.observe(inputs, lambda: _states(peers, connector, monitor))
+    observer = monitoring.observe(settings, data.train, lambda: _states(peers, connector, monitor))
     fence = ChiefFence.take_over(job_dir)
     task_files.write(job_dir, monitoring.traced_at(cluster))
     report = RunReport.begin(inputs, fence)
-    observer.began(inputs, monitoring.overrides)
+    observer.began(settings, plan.layout, monitoring.overrides)
     return ChiefState(
         limits=limits,
         connector=connector,
@@ -204,11 +211,9 @@ def _begin(
         interruption=interruption,
         notices=PreemptionNotices(job_dir),
         observer=observer,
-        sync_every=SyncEvery(report.sync_every, report.chose_sync_every),
+        sync_every=SyncEvery(report.sync_every, lambda steps: report.update(sync_every=steps)),
         trial=Trial.of(os.environ),
-        recoveries=before.recoveries,
-        began=before.began,
-        changes=before.changes,
+        restart=before,
     )
 
 
@@ -233,7 +238,7 @@ def _work(
     """Connects and works to the end, or until tasks change; frees its variables on return."""
     try:
         executor = replica or state.connector.connect()
-        state.report.tasks_changed(state.history())
+        state.update_report()
         state.monitor.start(without=state.connector.left_out)
         prepare(inputs, executor, state).run(display)
     except LostPsError as lost:
@@ -260,10 +265,10 @@ def _prepare_to_go_on(lost: Exception, cluster: Cluster, state: ChiefState) -> N
     else:
         state.interruption.raise_if_requested()
         if isinstance(lost, WorkersChangedError):
-            state.changes.begin()
+            state.restart.changes.begin()
         else:
-            state.recoveries.begin(str(lost))
-        state.report.tasks_changed(state.history())
+            state.restart.recoveries.begin(str(lost))
+        state.update_report()
     state.observer.close()
     _begin_again(lost, state.restart_state())
 
@@ -280,10 +285,10 @@ def _recover(lost: LostPsError, cluster: Cluster, state: ChiefState) -> None:
         gc.collect()
     gc.disable()
     try:
-        state.recoveries.begin(str(lost))
-        limit = state.limits.ps_wait_seconds
+        state.restart.recoveries.begin(str(lost))
+        limit = state.limits.task_wait_seconds
         _log.warning("%s; waiting up to %.0f s for it", lost, limit)
-        state.report.tasks_changed(state.history())
+        state.update_report()
         wait_for_ps(cluster, lost.leaving, state.monitor, limit)
     finally:
         gc.enable()

@@ -1,6 +1,7 @@
-"""Everything a run is made from, checked."""
+"""What a run is made from, checked: its settings, its datasets, and the plan of its parameters."""
 
 import dataclasses
+import functools
 import logging
 import posixpath
 from concurrent.futures import ThreadPoolExecutor
@@ -21,11 +22,11 @@ from tfps.data.shard_cache import CachedPaths
 from tfps.errors import UserError
 from tfps.evaluation.history import BestMetric
 from tfps.evaluation.metrics import check_metrics, metric_names, try_metrics
-from tfps.experiment.experiment import BEST, NO_EXPORT, WIRE_DTYPES, Experiment, Train
+from tfps.experiment.experiment import BEST, NO_EXPORT, WIRE_DTYPES, Experiment
 from tfps.experiment.mode import Mode, suited
 from tfps.experiment.task import Task
-from tfps.export.exported_files import EXPORT_DIRECTORY
 from tfps.export.saved_model import try_export
+from tfps.job_dir import JobDir
 from tfps.leases.bad_record_log import explain_failure
 from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.rules import Rules
@@ -36,7 +37,7 @@ from tfps.storage.failures import StorageError
 from tfps.storage.objects import Use
 from tfps.store.layout import StoreLayout
 from trainer.chief import export_conditions
-from trainer.chief.callback_checks import make_callbacks
+from trainer.chief.callbacks import make_callbacks
 from trainer.chief.interruption import has_restarted
 
 _FIRST_RECORDS = 4096  # that are looked at before the work begins
@@ -95,9 +96,143 @@ def first_values(task: Task, data: Manifest) -> dict[str, tf.Tensor]:
     return {**features, **labels}
 
 
-def check_writable(job_dir: str, task: str) -> None:
+@dataclasses.dataclass(frozen=True)
+class RunSettings:
+    """What a run was asked for."""
+
+    experiment: Experiment
+    cluster: Cluster
+    job_dir: JobDir
+    ps_memory: int | None = None  # bytes (--ps_memory); None asks each ps
+    cache_dir: str = ""
+    export: str = ""  # where the model itself goes; "" for versions in JOB_DIR/export
+    use: DataUse = TRAINED
+
+    @functools.cached_property
+    def mode(self) -> Mode:
+        """The experiment's mode, or the usual one of such a cluster."""
+        return suited(self.experiment.mode, self.cluster)
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process trains, and others do not repeat what it says and tries."""
+        return self.cluster.job == "chief"
+
+    @property
+    def evaluator(self) -> str:
+        """Who evaluates in place of the workers, for messages; empty where they do."""
+        return next((f"evaluator 0 ({address})" for address in self.cluster.evaluators), "")
+
+    def check(self) -> None:
+        """Refuses what can be refused before anything is read."""
+        _ = self.mode
+        self.experiment.negatives()  # refuses those that cannot be sampled
+        if self.cluster.is_replicated:
+            _refuse_unshared(self.experiment)
+        _check_evaluation(self.experiment, self.cluster)
+        if self.experiment.train.export_if and self.export:
+            raise UserError(
+                f"train.export_if: {self.export} is for the model itself, not for its versions; "
+                "leave it out, or deploy the model with --deploy_to"
+            )
+
+
+class RunDatasets(NamedTuple):
+    """The datasets of a run, whose records are not read yet."""
+
+    train: TrainingData
+    eval: Manifest | None
+    staged: CachedPaths
+
+    @classmethod
+    def read(cls, settings: RunSettings) -> "RunDatasets":
+        """Reads the manifests, if their buckets can be used."""
+        experiment, use = settings.experiment, settings.use
+        task, data, train = experiment.task, experiment.data, experiment.train
+        of_epochs = directories(data.train, train.epochs)
+        objects.check(
+            [
+                *(Use(use.flag, directory) for directory in of_epochs),
+                Use("--data.eval", data.eval),
+                Use("--job_dir", settings.job_dir, writes=True),
+            ]
+        )
+        may_be_cut = data.max_bad_records > 0
+
+        def read(directory: str) -> Manifest:
+            trained = read_data(task, directory, use, may_be_cut)
+            return _in_whole_batches(trained, experiment) if train.drop_remainder else trained
+
+        named = list(dict.fromkeys(of_epochs))
+        with ThreadPoolExecutor(max_workers=16) as pool:
+            found = dict(zip(named, pool.map(read, named), strict=True))
+        trained = TrainingData.of(*(found[directory] for directory in of_epochs))
+        evaluated = read_data(task, data.eval, EVALUATED) if data.eval else None
+        all_data = [*trained.datasets, *([evaluated] if evaluated else [])]
+        return cls(trained, evaluated, CachedPaths(settings.cache_dir, all_data))
+
+
+class RunPlan(NamedTuple):
+    """What is trained, where its parameters lie, and how it is measured."""
+
+    model: StatelessModel
+    rules: Rules
+    layout: StoreLayout
+    metric_names: list[str]  # of an evaluation: `loss`, the task's, the model's own
+    best_metric: BestMetric
+
+    @classmethod
+    def make(cls, settings: RunSettings, data: RunDatasets) -> "RunPlan":
+        """Builds the model, and tries what will be done with it."""
+        experiment, cluster = settings.experiment, settings.cluster
+        task, train = experiment.task, experiment.train
+        model = _build_model(settings)
+        metrics = list(dict.fromkeys([*metric_names(task), *model.layer_metrics.names]))
+        if data.eval and task.measured():
+            try_metrics(task, first_labels(task, data.eval), model.prediction_shapes)
+        best_metric = BestMetric.of(train.best_metric, metrics)
+        export_conditions.check(train.export_if, metrics)
+        rules = Rules.of(task, model, train.row_updates, train.repeated_ids)
+        refuse_unsuitable(settings.mode, experiment, model, rules)
+        layout = StoreLayout.of(model, rules, max(1, len(cluster.ps)))
+        # A process that has begun again has tried it before.
+        if settings.is_chief and train.export != NO_EXPORT and not has_restarted():
+            try_export(task, model, layout)
+        if settings.ps_memory is not None:
+            workers = max(1, len(cluster.workers))
+            check_memory(layout, workers, settings.ps_memory, train.checkpoint_in_background)
+        return cls(model, rules, layout, metrics, best_metric)
+
+
+class RunInputs(NamedTuple):
+    """What can be had, and refused, before another task is needed."""
+
+    settings: RunSettings
+    data: RunDatasets
+    plan: RunPlan
+
+    @classmethod
+    def check(cls, settings: RunSettings) -> "RunInputs":
+        """Makes the parts one after the other, and tries what needs them all."""
+        settings.check()
+        data = RunDatasets.read(settings)
+        _check_writable(settings)
+        inputs = cls(settings, data, RunPlan.make(settings, data))
+        if settings.is_chief:
+            _check_warm_start(settings, inputs.plan)
+            inputs.make_callbacks()  # for what is wrong with them
+        return inputs
+
+    def make_callbacks(self) -> list[keras.callbacks.Callback]:
+        """The experiment's callbacks, fresh ones."""
+        metrics = self.plan.metric_names if self.data.eval else []
+        return make_callbacks(self.settings.experiment, metrics, self.plan.rules.dense.has_schedule)
+
+
+def _check_writable(settings: RunSettings) -> None:
     """Writes and deletes a file in the job_dir, named for this task, since others do the same."""
-    probe = posixpath.join(job_dir, f".writable-{task}")
+    job_dir, task = settings.job_dir, settings.cluster.task
+    probe = posixpath.join(job_dir, f".writable-{task.file_name}")
     try:
         files.make_directories(job_dir)
         files.write(probe, b"")
@@ -107,144 +242,6 @@ def check_writable(job_dir: str, task: str) -> None:
             f"--job_dir={job_dir} cannot be written ({error}); name a directory that every "
             "task can write"
         ) from None
-
-
-@dataclasses.dataclass(frozen=True)
-class RunInputs:
-    """What can be had, and refused, before another task is needed."""
-
-    experiment: Experiment
-    cluster: Cluster
-    mode: Mode
-    job_dir: str
-    export: str
-    has_versions: bool
-    data: TrainingData
-    eval_data: Manifest | None
-    model: StatelessModel
-    rules: Rules
-    layout: StoreLayout
-    staged: CachedPaths
-    best_metric: BestMetric
-    ps_memory: int | None
-
-    @classmethod
-    def check(
-        cls,
-        experiment: Experiment,
-        cluster: Cluster,
-        job_dir: str,
-        ps_memory: int | None,
-        cache_dir: str = "",
-        export: str = "",
-        use: DataUse = TRAINED,
-    ) -> "RunInputs":
-        """Gathers a run's inputs.
-
-        `ps_memory` is in bytes (--ps_memory), None asks each ps. "" means no `cache_dir`, and for
-        `export` versions in JOB_DIR/export.
-        """
-        mode = suited(experiment.mode, cluster)
-        experiment.negatives()  # refuses those that cannot be sampled before anything is read
-        if cluster.is_replicated:
-            _refuse_unshared(experiment)
-        data, eval_data = _read_datasets(experiment, job_dir, use)
-        _check_evaluation(experiment, cluster)
-        check_writable(job_dir, f"{cluster.job}-{cluster.index}")
-        staged = CachedPaths(cache_dir, [*data.datasets, *([eval_data] if eval_data else [])])
-        model = _build_model(experiment, cluster)
-        best_metric, train = _best_metric(experiment, model, eval_data), experiment.train
-        export_conditions.check(train.export_if, _metric_names(experiment.task, model))
-        if train.export_if and export:
-            raise UserError(
-                f"train.export_if: {export} is for the model itself, not for its versions; leave "
-                "it out, or deploy the model with --deploy_to"
-            )
-        rules = Rules.of(experiment.task, model, train.row_updates, train.repeated_ids)
-        refuse_unsuitable(mode, experiment, model, rules)
-        layout = StoreLayout.of(model, rules, max(1, len(cluster.ps)))
-        # A process that has begun again has tried it before.
-        if cluster.job == "chief" and train.export != NO_EXPORT and not has_restarted():
-            try_export(experiment.task, model, layout)
-        if ps_memory is not None:
-            workers = max(1, len(cluster.workers))
-            check_memory(layout, workers, ps_memory, train.checkpoint_in_background)
-        if cluster.job == "chief":
-            _check_warm_start(train, job_dir, model, layout)
-        inputs = cls(
-            experiment=experiment,
-            cluster=cluster,
-            mode=mode,
-            job_dir=job_dir,
-            export=export or posixpath.join(job_dir, EXPORT_DIRECTORY),
-            has_versions=not export,
-            data=data,
-            eval_data=eval_data,
-            model=model,
-            rules=rules,
-            layout=layout,
-            staged=staged,
-            best_metric=best_metric,
-            ps_memory=ps_memory,
-        )
-        if cluster.job == "chief":
-            inputs.make_callbacks()  # for what is wrong with them
-        return inputs
-
-    @property
-    def evaluator(self) -> str:
-        """Who evaluates in place of the workers, for messages; empty where they do."""
-        return next((f"evaluator 0 ({address})" for address in self.cluster.evaluators), "")
-
-    @property
-    def metric_names(self) -> list[str]:
-        """Names of an evaluation's metrics: `loss`, the task's, the model's own."""
-        return _metric_names(self.experiment.task, self.model)
-
-    def make_callbacks(self) -> list[keras.callbacks.Callback]:
-        """The experiment's callbacks, fresh ones."""
-        metrics = self.metric_names if self.eval_data else []
-        return make_callbacks(self.experiment, metrics, self.rules.dense.has_schedule)
-
-
-def _best_metric(
-    experiment: Experiment, model: StatelessModel, eval_data: Manifest | None
-) -> BestMetric:
-    """Which evaluation is the best, once all metrics were tried on some records."""
-    task = experiment.task
-    if eval_data and task.measured():
-        try_metrics(task, first_labels(task, eval_data), model.prediction_shapes)
-    return BestMetric.of(experiment.train.best_metric, _metric_names(task, model))
-
-
-def _metric_names(task: Task, model: StatelessModel) -> list[str]:
-    return list(dict.fromkeys([*metric_names(task), *model.layer_metrics.names]))
-
-
-def _read_datasets(
-    experiment: Experiment, job_dir: str, use: DataUse
-) -> tuple[TrainingData, Manifest | None]:
-    """Reads the manifests of the training and the evaluation data, if their buckets can be used."""
-    task, data, train = experiment.task, experiment.data, experiment.train
-    of_epochs = directories(data.train, experiment.train.epochs)
-    objects.check(
-        [
-            *(Use(use.flag, directory) for directory in of_epochs),
-            Use("--data.eval", data.eval),
-            Use("--job_dir", job_dir, writes=True),
-        ]
-    )
-    may_be_cut = data.max_bad_records > 0
-
-    def read(directory: str) -> Manifest:
-        trained = read_data(task, directory, use, may_be_cut)
-        return _in_whole_batches(trained, experiment) if train.drop_remainder else trained
-
-    named = list(dict.fromkeys(of_epochs))
-    with ThreadPoolExecutor(max_workers=16) as pool:
-        found = dict(zip(named, pool.map(read, named), strict=True))
-    trained = TrainingData.of(*(found[directory] for directory in of_epochs))
-    return trained, read_data(task, data.eval, EVALUATED) if data.eval else None
 
 
 def _in_whole_batches(data: Manifest, experiment: Experiment) -> Manifest:
@@ -272,23 +269,21 @@ def _in_whole_batches(data: Manifest, experiment: Experiment) -> Manifest:
     return whole
 
 
-def _check_warm_start(
-    train: Train, job_dir: str, model: StatelessModel, layout: StoreLayout
-) -> None:
+def _check_warm_start(settings: RunSettings, plan: RunPlan) -> None:
     """Looks at what a job begins with that has no checkpoint yet."""
-    warm_start = WarmStart.of(train)
-    if warm_start and not CheckpointDirectory(job_dir).names():
+    warm_start = WarmStart.of(settings.experiment.train)
+    if warm_start and not CheckpointDirectory(settings.job_dir).names():
         objects.check([Use("--train.init_from", warm_start.path)])
-        warm_start.check(layout.signature(bool(model.loss_scaling)), model.numberings)
+        model = plan.model
+        warm_start.check(plan.layout.signature(bool(model.loss_scaling)), model.numberings)
 
 
-def _build_model(experiment: Experiment, cluster: Cluster) -> StatelessModel:
-    """Builds the model, and tries what is done with it on the cluster."""
-    task, train = experiment.task, experiment.train
+def _build_model(settings: RunSettings) -> StatelessModel:
+    task, train = settings.experiment.task, settings.experiment.train
     model = StatelessModel(task, train.seed, train.dense_table_bytes)
-    _refuse_unreachable(model, cluster)
+    _refuse_unreachable(model, settings.cluster)
     check_metrics(task, model.prediction_names)
-    if cluster.job == "chief" and not has_restarted():
+    if settings.is_chief and not has_restarted():
         for sentence in model.layer_metrics.unmeasured:
             _log.warning("%s", sentence)
     return model

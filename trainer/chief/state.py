@@ -8,16 +8,17 @@ import math
 import os
 import pathlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
+
+import msgspec
 
 from tfps.cluster.monitor import Failure, TaskMonitor
 from tfps.coordinator.connector import Connector
-from tfps.coordinator.coordinator import Recoveries
 from tfps.errors import LostPsError, RunError, WorkersChangedError
 from tfps.evaluation.history import Evaluation
 from tfps.job_dir.chief_fence import ChiefFence
-from tfps.job_dir.report import ReportedFailure
+from tfps.job_dir.report import ReportedFailure, ReportedRecovery
 from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
 from tfps.storage.failures import StaleReadTolerance
@@ -25,13 +26,14 @@ from tfps.worker.loop import SyncEvery
 from trainer.chief import interruption
 from trainer.chief.interruption import Interruption
 from trainer.chief.observer import RunObserver
-from trainer.chief.run_report import RunReport, TaskHistory
+from trainer.chief.run_report import RunReport
 from trainer.chief.wait_limits import WaitLimits
 
 _ID = "CLOUD_ML_TRIAL_ID"
 _FILE = "CLOUD_ML_HP_METRIC_FILE"
 _DEFAULT_FILE = "/tmp/hypertune/output.metrics"  # noqa: S108 - where Vertex AI looks
 _MOST_LINES = 100
+_MOST_WITHOUT_PROGRESS = 5  # recoveries
 _log = logging.getLogger(__name__)
 _TIMES = 4.0  # as long as the last change took, so that all take a fifth of the time at most
 _MOST_SECONDS = 1800.0  # a worker that is away may not be kept for an hour: TensorFlow gives up
@@ -82,6 +84,45 @@ class Trial:
         return json.dumps(entry, sort_keys=True)
 
 
+@dataclasses.dataclass
+class Recoveries:
+    """The recoveries of a run, recorded as it loses parameters, restores them and trains on."""
+
+    made: list[ReportedRecovery] = dataclasses.field(default_factory=list)
+    records: int = 0  # that are trained, as far as is known
+    in_vain: int = 0  # recoveries since the last trained batch
+
+    def trained(self, examples: int) -> float | None:
+        """Records the records trained; returns the recovery's seconds with the first after it."""
+        is_more, self.records = examples > self.records, examples
+        if not is_more or not self.in_vain:
+            return None
+        self.in_vain = 0
+        last = self.made[-1]
+        self.made[-1] = dataclasses.replace(last, seconds=time.time() - last.when)
+        return self.made[-1].seconds
+
+    def begin(self, what: str) -> None:
+        """Notes a loss."""
+        self.made.append(ReportedRecovery(what, time.time()))
+        self.in_vain += 1
+        if self.in_vain > _MOST_WITHOUT_PROGRESS:
+            raise RunError(
+                f"{what}, as {_MOST_WITHOUT_PROGRESS} times before without a batch trained in "
+                "between; look at its log, fix what ends it, and start every task again with the "
+                "same --job_dir to go on from the last checkpoint"
+            )
+
+    def restored(self, examples: int) -> None:
+        """Notes how many records the restored parameters were trained on."""
+        if self.in_vain:
+            last = self.made[-1]
+            again = last.records + self.records - examples
+            self.made[-1] = dataclasses.replace(last, records=again)
+        self.records = examples
+
+
+@dataclasses.dataclass
 class WorkerChanges:
     """Keeps changes of workers apart, since nobody trains during one.
 
@@ -89,49 +130,36 @@ class WorkerChanges:
     times as long; workers that come or go until then are part of it.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic):
-        self._clock = clock
-        self._began: float | None = None
-        self._went_on: float | None = None
-        self._examples: int | None = None
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> "WorkerChanges":
-        """From what `to_json` gave, in the program that goes on."""
-        found = cls()
-        found._began, found._went_on = data["began"], data["went_on"]
-        return found
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON-ready data, for a program that begins again."""
-        return {"began": self._began, "went_on": self._went_on}
+    began: float | None = None  # of the machine's monotonic clock
+    went_on: float | None = None
+    examples: int | None = None
 
     def begin(self) -> None:
         """A change begins."""
-        self._began, self._went_on = self._clock(), None
+        self.began, self.went_on, self.examples = time.monotonic(), None, None
 
     def trained(self, examples: int) -> None:
         """Notes how many records are trained by now."""
-        before, self._examples = self._examples, examples
-        if before is not None and examples > before and self._went_on is None:
-            self._went_on = self._clock()
+        before, self.examples = self.examples, examples
+        if before is not None and examples > before and self.went_on is None:
+            self.went_on = time.monotonic()
 
     def seconds_left(self) -> float:
         """How long the next change has to wait; 0 if it may begin."""
-        if self._began is None:
+        if self.began is None:
             return 0.0
-        now, since, least = self._clock(), self._began, _MOST_SECONDS
-        if self._went_on is not None:
-            since, least = self._went_on, min(least, _TIMES * (self._went_on - self._began))
+        now, since, least = time.monotonic(), self.began, _MOST_SECONDS
+        if self.went_on is not None:
+            since, least = self.went_on, min(least, _TIMES * (self.went_on - self.began))
         return max(0.0, since + least - now)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class RestartState:
     """What is known of a run, besides checkpoints, when its program restarts in place.
 
     It is in an unnamed file that this process has open: an environment variable may not be as long,
-    but holds the file's number. `began` is on the machine's monotonic clock.
+    but holds the file's number.
     """
 
     recoveries: Recoveries = dataclasses.field(default_factory=Recoveries)
@@ -146,27 +174,13 @@ class RestartState:
         file = int(os.environ.get(_VARIABLE, "-1"))
         if not _is_own(file):  # a program that was started by another one has its environment
             return cls()
-        data = json.loads(os.pread(file, os.fstat(file).st_size, 0))
-        return cls(
-            Recoveries.from_json(data["recoveries"]),
-            [Failure.from_json(each) for each in data["failures"]],
-            data["began"],
-            data["failures_by_job"],
-            WorkerChanges.from_json(data["changes"]),
-        )
+        return msgspec.json.decode(os.pread(file, os.fstat(file).st_size, 0), type=cls)
 
     def leave(self) -> None:
         """Leaves it to the program that goes on in this process."""
-        data = {
-            "recoveries": self.recoveries.to_json(),
-            "failures": [each.to_json() for each in self.failures],
-            "began": self.began,
-            "failures_by_job": dict(self.failures_by_job),
-            "changes": self.changes.to_json(),
-        }
         file = os.memfd_create(_NAME)
-        with os.fdopen(file, "w", closefd=False) as writer:
-            json.dump(data, writer)
+        with os.fdopen(file, "wb", closefd=False) as writer:
+            writer.write(msgspec.json.encode(self))
         interruption.keep_open(file)
         os.environ[_VARIABLE] = str(file)
 
@@ -193,9 +207,7 @@ class ChiefState:
     observer: RunObserver
     sync_every: SyncEvery
     trial: Trial | None = None
-    recoveries: Recoveries = dataclasses.field(default_factory=Recoveries)
-    began: float = dataclasses.field(default_factory=time.monotonic)
-    changes: WorkerChanges = dataclasses.field(default_factory=WorkerChanges)
+    restart: RestartState = dataclasses.field(default_factory=RestartState)
     _leaving: list[TaskName] = dataclasses.field(default_factory=list, init=False)
     _reason_to_change: str = dataclasses.field(default="", init=False)
     _looked: float = dataclasses.field(default=0.0, init=False)
@@ -243,37 +255,37 @@ class ChiefState:
 
     def trained(self, examples: int) -> None:
         """Notes how many records are trained by now."""
-        self.changes.trained(examples)
-        seconds = self.recoveries.trained(examples)
+        self.restart.changes.trained(examples)
+        seconds = self.restart.recoveries.trained(examples)
         if seconds is not None:
             _log.info("training goes on, %.1f s after the loss was noticed", seconds)
 
-    def history(self) -> TaskHistory:
-        """What became of the tasks up to now, for the report."""
-        failures = self.monitor.failures
-        return TaskHistory(
-            seconds=round(time.monotonic() - self.began, 3),
-            failures=[ReportedFailure(**each.to_json()) for each in failures],
-            failures_by_job=dict(failures.by_job),
-            recoveries=self.recoveries.report(),
-            left_out=list(map(str, self.connector.left_out)),
-        )
+    def history(self) -> dict[str, Any]:
+        """What became of the tasks since the run began: fields of the report."""
+        failures, restart = self.monitor.failures, self.restart
+        return {
+            "seconds": round(time.monotonic() - restart.began, 3),
+            "failures": [ReportedFailure(**each.to_json()) for each in failures],
+            "failures_by_job": dict(failures.by_job),
+            "recoveries": list(restart.recoveries.made),
+            "left_out": list(map(str, self.connector.left_out)),
+        }
+
+    def update_report(self, **changes: Any) -> None:
+        """Writes fields of the report, and what became of the tasks."""
+        self.report.update(**changes, **self.history())
 
     def restart_state(self) -> RestartState:
         """What this program leaves to itself when it begins again."""
         failures = self.monitor.failures
-        return RestartState(
-            recoveries=self.recoveries,
-            failures=failures,
-            began=self.began,
-            failures_by_job=failures.by_job,
-            changes=self.changes,
+        return dataclasses.replace(
+            self.restart, failures=list(failures), failures_by_job=failures.by_job
         )
 
     def _change_of_workers(self) -> str:
         """Why the run should go on with other workers now, if it should."""
         reason = "; ".join(filter(None, [self._arrivals(), self._overdue()]))
-        seconds = self.changes.seconds_left()
+        seconds = self.restart.changes.seconds_left()
         if not reason or not seconds or self._is_without_workers():
             return reason
         if reason != self._told:
@@ -295,11 +307,11 @@ class ChiefState:
         overdue = [
             outage
             for outage in self.monitor.outages()
-            if outage.seconds > self.limits.worker_wait_seconds
+            if outage.seconds > self.limits.task_wait_seconds
             and outage.task.job == "worker"
             and outage.task not in self.connector.left_out
         ]
         if not overdue or not self.connector.can_do_without([each.task for each in overdue]):
             return ""
         names = ", ".join(map(str, overdue))
-        return f"{names} did not come back within {self.limits.worker_wait_seconds:.0f} s"
+        return f"{names} did not come back within {self.limits.task_wait_seconds:.0f} s"

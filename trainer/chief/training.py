@@ -4,17 +4,18 @@ import bisect
 import logging
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tfps import byte_size
 from tfps.checkpoint.checkpoint import NO_LOSSES, Checkpoint
 from tfps.checkpoint.saver import Saver
 from tfps.cluster.ps_calls import PsCalls
-from tfps.coordinator.coordinator import Progress
+from tfps.coordinator.coordinator import TrainingMeter
 from tfps.data import shards
 from tfps.data.manifest import Manifest
 from tfps.errors import LostPsError, UserError, WorkersChangedError
 from tfps.experiment.experiment import BEST, NO_EXPORT
+from tfps.job_dir.report import FINISHED
 from tfps.layers.dynamic_embedding import KeyOptions
 from tfps.leases.queue import LeaseQueue, QueueState
 from tfps.store.parameter_store import ParameterStore
@@ -23,7 +24,8 @@ from trainer.chief.callbacks import Callbacks
 from trainer.chief.engine import Engine
 from trainer.chief.evaluations import JobEvaluations
 from trainer.chief.exports import Exporter
-from trainer.chief.run_report import TrainingCounts
+from trainer.chief.run_inputs import RunInputs
+from trainer.chief.run_report import training_counts
 from trainer.chief.state import ChiefState
 from trainer.console.terminal import ProgressDisplay
 
@@ -92,6 +94,22 @@ class Forgetting:
         return before.steps + int(share * (behind.steps - before.steps))
 
 
+def _callbacks(inputs: RunInputs) -> Callbacks:
+    """The callbacks of a run."""
+    train = inputs.settings.experiment.train
+    steps = {
+        sum(-(-shard.records // train.batch_size) for shard in data.shards)
+        for data in inputs.data.train.datasets
+    }
+    params = {
+        "verbose": 1,
+        "epochs": train.epochs,
+        "steps": steps.pop() if len(steps) == 1 else None,
+    }
+    learning_rate = inputs.plan.rules.dense.config["learning_rate"]
+    return Callbacks(inputs.make_callbacks(), learning_rate, params)
+
+
 class Training:
     """A run whose tasks are connected: the parameters exist, and the leases wait."""
 
@@ -109,26 +127,26 @@ class Training:
         self._saver = saver
         self._checkpoint = checkpoint
         self._inputs = inputs = engine.inputs
-        self._train = inputs.experiment.train
+        self._train = inputs.settings.experiment.train
         self._store, self._coordinator = engine.store, engine.coordinator
         self._report = state.report
         listeners = [state.observer.evaluated, *([state.trial.report] if state.trial else [])]
         self._evaluations = JobEvaluations(
-            engine, state.report, state.limits.evaluator_wait_seconds, listeners
+            engine, state.report, state.limits.task_wait_seconds, listeners
         )
-        self._callbacks = Callbacks.of(inputs)
+        self._callbacks = _callbacks(inputs)
         self._losses = checkpoint.losses if checkpoint else NO_LOSSES
         queue_state = checkpoint.queue if checkpoint else QueueState()
-        self._queue = LeaseQueue.of(inputs.experiment, inputs.data, queue_state)
+        self._queue = LeaseQueue.of(inputs.settings.experiment, inputs.data.train, queue_state)
         self._forgetting = Forgetting(self._store, checkpoint)
 
     def _begin(self) -> None:
         """Takes up what the job has beside its checkpoint, and reports where the run begins."""
         self._state.observer.training_began(self._checkpoint, self._queue)
         self._evaluations.take_up(self._checkpoint)
-        self._state.recoveries.restored(self._queue.trained)
+        self._state.restart.recoveries.restored(self._queue.trained)
         path = self._checkpoint.path if self._checkpoint else None
-        self._report.ready(path, self._counts(), self._state.history())
+        self._state.update_report(checkpoint=path, **self._counts())
 
     def run(self, display: ProgressDisplay) -> None:
         """Trains what is left, evaluates after each epoch and exports."""
@@ -155,10 +173,10 @@ class Training:
             if self._checkpoint is None:
                 raise UserError(f"{reason}, before anything was trained")
             _log.info("stopping early: %s", reason)
-            self._report.stopped_early(reason)
+            self._report.update(stopped_early=reason)
         self._evaluations.finish(self._last())
         self._export()
-        self._report.finished(self._counts(), self._state.history())
+        self._state.update_report(status=FINISHED, **self._counts())
 
     def _export(self) -> None:
         """Exports the model that the experiment wants, or none."""
@@ -171,18 +189,18 @@ class Training:
             exported = self._ps_calls(
                 "exporting the model",
                 lambda: exporter.export_store(self._store, checkpoint.name, metrics),
-                self._inputs.layout.ps_bytes,
+                self._inputs.plan.layout.ps_bytes,
             )
         else:
             exported = exporter.export_saved(checkpoint, metrics)
         _log.info("exported the model of %s to %s", checkpoint.name, exported.path)
-        self._report.exported(exported.newest, exported.refused)
+        self._report.update(export=exported.newest, export_refused=exported.refused)
 
     def _best(self) -> Checkpoint | None:
         """The checkpoint of the best evaluation; None, which is told, if there is no such."""
         found = self._evaluations.best()
         if found is None:
-            name = self._inputs.best_metric.name
+            name = self._inputs.plan.best_metric.name
             _log.warning("no evaluation has a number for %s: the last checkpoint is exported", name)
         return found
 
@@ -212,13 +230,14 @@ class Training:
     def _train_to_checkpoint(self, display: ProgressDisplay) -> None:
         """Trains until a checkpoint is due or the epoch ends, saves it and has it evaluated."""
         epoch, epochs = self._queue.epoch, self._train.epochs
-        data = self._inputs.data
-        board, shares = self._state.observer.board, self._coordinator.meter.worker_shares
+        data = self._inputs.data.train
+        observer = self._state.observer
 
-        def report(progress: Progress) -> None:
-            self._state.trained(progress.examples)
-            self._observe(progress)
-            display.show(lambda: board.status(progress, shares))
+        def report(meter: TrainingMeter) -> None:
+            self._state.trained(meter.examples)
+            observer.look_for_losses(self._state.monitor.failures)
+            observer.progressed(meter, self._queue, self._steps)
+            display.show(lambda: observer.board.status(meter))
             self._saver.poll()
 
         due = time.monotonic() + self._train.checkpoint_seconds
@@ -229,7 +248,7 @@ class Training:
 
         with self._state.interruption.deferred():
             self._train_leases(pause, report, due)
-            self._state.observer.paused(self._queue, shares, self._steps)
+            observer.paused(self._coordinator.meter, self._queue, self._steps)
             self._save(data.of_epoch(epoch))
             if self._state.is_asked_to_save:
                 self._saver.finish()
@@ -249,7 +268,7 @@ class Training:
             self._evaluations.update(self._checkpoint, has_ended_epoch=False)
 
     def _train_leases(
-        self, pause: Callable[[], bool], report: Callable[[Progress], None], due: float
+        self, pause: Callable[[], bool], report: Callable[[TrainingMeter], None], due: float
     ) -> None:
         """Trains until a pause is asked for or the epoch ends, and counts the loss."""
         meter, queue = self._coordinator.meter, self._queue
@@ -266,7 +285,7 @@ class Training:
 
     def _end_epoch(self) -> None:
         """Has the parameters evaluated, and tells callbacks of the epoch that has ended."""
-        if self._inputs.eval_data and not self._inputs.evaluator:
+        if self._inputs.data.eval and not self._inputs.settings.evaluator:
             self._saver.finish()  # the workers evaluate it
             self._callbacks.begin_evaluation()
         if self._checkpoint:
@@ -294,15 +313,15 @@ class Training:
         def tell(checkpoint: Checkpoint) -> None:
             self._checkpoint = checkpoint
             saves = self._saver.report()
-            self._report.saved(checkpoint.path, saves, counts, history)
+            self._report.update(checkpoint=checkpoint.path, checkpoints=saves, **counts, **history)
             observer = self._state.observer
-            observer.saved(checkpoint, saves, counts.staleness, self._learning_rate)
+            observer.saved(checkpoint, saves, counts["staleness"], self._learning_rate)
             of = f", what was touched since {checkpoint.base.name}" if checkpoint.increment else ""
             _log.info("saved %s: %s%s", checkpoint.path, byte_size.show(checkpoint.size), of)
 
         # The last one stands alone: it is what people copy.
         is_last = self._queue.finished
-        datasets = self._inputs.data.identities()
+        datasets = self._inputs.data.train.identities()
         self._saver.begin(self._queue.state(), datasets, may_commit, tell, is_last, self._losses)
         self._saver.poll()
 
@@ -316,30 +335,19 @@ class Training:
         if reason and not self._queue.finished:
             raise WorkersChangedError(reason)
 
-    def _observe(self, progress: Progress) -> None:
-        """Tells of lost tasks, and now and then of how far the training is."""
-        observer = self._state.observer
-        observer.look_for_losses(self._state.monitor.failures)
-        observer.progressed(
-            progress,
-            self._queue,
-            self._coordinator.meter.worker_shares,
-            self._steps,
-        )
-
     def _steps(self) -> int:
         """Number of updates of the parameters."""
         return self._ps_calls("reading counters", self._store.steps)
 
     def _learning_rate(self, steps: int) -> float:
         """The learning rate of the dense parameters after so many updates."""
-        rate = self._inputs.rules.dense.config["learning_rate"]
+        rate = self._inputs.plan.rules.dense.config["learning_rate"]
         if isinstance(rate, (int, float)):
             return self._callbacks.learning_rate or float(rate)
         return float(rate(steps))
 
-    def _counts(self) -> TrainingCounts:
+    def _counts(self) -> dict[str, Any]:
         """What changes in the report as the run goes on."""
         return self._ps_calls(
-            "reading counters", lambda: TrainingCounts.read(self._engine, self._queue)
+            "reading counters", lambda: training_counts(self._engine, self._queue)
         )

@@ -9,7 +9,5 @@ class WaitLimits:
 
     connect_seconds: float = 300.0
     min_workers: int = 0
-    worker_wait_seconds: float = 600.0
-    ps_wait_seconds: float = 600.0
+    task_wait_seconds: float = 600.0
     stall_seconds: float = 600.0
-    evaluator_wait_seconds: float = 600.0

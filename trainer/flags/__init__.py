@@ -1,1 +1,1 @@
-"""Flags that several programs have, and what they and the environment say together."""
+"""Flags that several programs share, read together with the environment."""

@@ -33,19 +33,13 @@ flags.DEFINE_integer(
     0,
 )
 flags.DEFINE_float(
-    "worker_wait_seconds",
+    "task_wait_seconds",
     600.0,
-    "Chief: a worker that is lost for so long is left out until it answers again.",
+    "Chief: limit for a lost task's return. A worker is then left out until it answers again, a "
+    "ps ends the run. Also for the evaluator's last evaluation.",
     0.0,
 )
-flags.DEFINE_float("ps_wait_seconds", 600.0, "Chief: limit for a lost ps's return.", 0.0)
 flags.DEFINE_float("stall_seconds", 600.0, "Chief: limit for the next trained batch.", 1.0)
-flags.DEFINE_float(
-    "evaluator_wait_seconds",
-    600.0,
-    "Chief: limit for the evaluator, if there is one, to evaluate the last checkpoint.",
-    0.0,
-)
 flags.DEFINE_float("chief_wait_seconds", 600.0, "Others: limit for the chief to appear.", 0.0)
 flags.DEFINE_float("chief_lost_seconds", 60.0, "Others: limit for a lost chief's return.", 0.0)
 flags.DEFINE_float(
@@ -105,10 +99,8 @@ def wait_limits() -> WaitLimits:
     return WaitLimits(
         connect_seconds=_FLAGS.connect_seconds,
         min_workers=_FLAGS.min_workers,
-        worker_wait_seconds=_FLAGS.worker_wait_seconds,
-        ps_wait_seconds=_FLAGS.ps_wait_seconds,
+        task_wait_seconds=_FLAGS.task_wait_seconds,
         stall_seconds=_FLAGS.stall_seconds,
-        evaluator_wait_seconds=_FLAGS.evaluator_wait_seconds,
     )
 
 

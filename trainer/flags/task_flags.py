@@ -12,6 +12,7 @@ from absl import flags
 
 from tfps.cluster.spec import CLUSTER_SPEC, TF_CONFIG, Cluster
 from tfps.errors import UserError
+from tfps.job_dir import JobDir
 from tfps.storage import local_files
 
 _CHECKPOINTS = "AIP_CHECKPOINT_DIR"
@@ -95,7 +96,7 @@ class JobPaths:
         tensorboard: TensorBoard's curves; empty for their place in the job_dir.
     """
 
-    job_dir: str
+    job_dir: JobDir
     export: str
     tensorboard: str
 
@@ -123,7 +124,7 @@ class JobPaths:
             job_dir = output
         assert job_dir is not None
         export, tensorboard = (environ.get(x, "").rstrip("/") for x in (_MODEL, _TENSORBOARD))
-        return cls(job_dir, export, tensorboard)
+        return cls(JobDir(job_dir), export, tensorboard)
 
 
 def port() -> int | None:
@@ -223,8 +224,7 @@ def json_labels(cluster: Cluster) -> dict[str, str]:
         is_json = Platform.of(os.environ).collects_json
     if not is_json or _FLAGS.dry_run:
         return {}
-    name = posixpath.basename(_FLAGS.job_dir.rstrip("/"))
-    return {"role": cluster.job, "index": str(cluster.index), "job": name}
+    return {"role": cluster.job, "index": str(cluster.index), "job": JobDir(_FLAGS.job_dir).name}
 
 
 def default_log(cluster: Cluster) -> str | None:
@@ -233,7 +233,7 @@ def default_log(cluster: Cluster) -> str | None:
         return os.devnull
     if not cluster.is_local or "://" in _FLAGS.job_dir:
         return None
-    log = posixpath.join(_FLAGS.job_dir, "logs", "chief-0.log")
+    log = posixpath.join(JobDir(_FLAGS.job_dir).logs, "chief-0.log")
     try:
         local_files.make_directories(posixpath.dirname(log))
         open(log, "a").close()

@@ -2,11 +2,11 @@
 
 import bisect
 import dataclasses
-import posixpath
 from collections.abc import Sequence
 from typing import Self, TypeVar
 
 from tfps.errors import UserError
+from tfps.job_dir import JobDir
 from tfps.job_dir import report as report_file
 from tfps.job_dir.report import Report
 from tfps.monitoring import recorder
@@ -31,22 +31,23 @@ class JobRecord:
         events: What happened, in order; nothing in a job of an earlier version.
     """
 
-    job_dir: str
+    job_dir: JobDir
     report: Report
     events: Sequence[RunEvent]
 
     @classmethod
-    def read(cls, job_dir: str) -> Self:
+    def read(cls, path: str) -> Self:
         """What is in a job's directory."""
+        job_dir = JobDir(path)
         found = report_file.load(job_dir)
         if found is None:
-            raise UserError(f"{job_dir} holds no {report_file.FILE}: no job ran there")
+            raise UserError(f"{job_dir} holds no report.json: no job ran there")
         return cls(job_dir, found, recorder.read(job_dir))
 
     @property
     def name(self) -> str:
         """What tells it from others: the last part of its path."""
-        return posixpath.basename(self.job_dir.rstrip("/")) or self.job_dir
+        return self.job_dir.name or self.job_dir
 
     def all(self, kind: type[_Event]) -> list[_Event]:
         """Events of one kind."""

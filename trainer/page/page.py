@@ -2,13 +2,13 @@
 
 import itertools
 import logging
-import posixpath
 import time
 from collections.abc import Sequence
 
 import jinja2
 
 from tfps.errors import UserError
+from tfps.job_dir import JobDir
 from tfps.monitoring.events import (
     CheckpointSaved,
     Evaluated,
@@ -24,7 +24,6 @@ from trainer.page.job_record import JobRecord
 from trainer.page.tables import tables_of
 
 _RECORDS, _TIME = "records trained", "time since the job began"
-FILE = "report.html"
 _log = logging.getLogger(__name__)
 
 
@@ -181,7 +180,7 @@ class RunPage:
 
     name = "the page"
 
-    def __init__(self, job_dir: str):
+    def __init__(self, job_dir: JobDir):
         self._job_dir = job_dir
         self._is_due = False
 
@@ -197,7 +196,7 @@ class RunPage:
         from trainer.page.job_record import JobRecord
 
         try:
-            write([JobRecord.read(self._job_dir)], posixpath.join(self._job_dir, FILE))
+            write([JobRecord.read(self._job_dir)], self._job_dir.page)
         except UserError as error:
             _log.warning("the run's page is not written: %s", error)
         self._is_due = False

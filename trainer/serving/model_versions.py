@@ -18,13 +18,13 @@ from tfps.export import versions
 from tfps.export.exported_files import (
     EXAMPLES_INPUT,
     EXAMPLES_SIGNATURE,
-    EXPORT_DIRECTORY,
     FEATURES_SIGNATURE,
     GRAPH_FILE,
 )
 from tfps.export.loaded_model import ExportedModel
 from tfps.export.serving_model import read_signature_defs
 from tfps.export.versions import WarmUpRequest, read_warm_up
+from tfps.job_dir import JobDir
 from tfps.model.inputs import unpack_signature_inputs
 from tfps.storage import files
 
@@ -121,7 +121,7 @@ class ModelVersions:
             name = posixpath.basename(model)
             number = int(name) if name.isdecimal() and name.isascii() else 1
             return cls(model, ServedVersion.load(model, number), follows=False)
-        for base in (model, posixpath.join(model, EXPORT_DIRECTORY)):
+        for base in (model, JobDir(model).export):
             found = versions.whole_versions(base)
             failures: dict[int, _Failure] = {}
             for number in reversed(found):

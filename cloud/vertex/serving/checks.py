@@ -7,10 +7,8 @@ from absl import flags
 from cloud.deployment import served_model
 from cloud.deployment.deployment import IMAGE, Deployment, ServerSettings
 from cloud.vertex import checks
-from cloud.vertex.checks import check_account
-from cloud.vertex.serving import traffic
-from cloud.vertex.serving.request_bodies import OWN_ALIAS
-from cloud.vertex.settings import VertexSettings
+from cloud.vertex.checks import VertexSettings, check_account
+from cloud.vertex.serving.requests import OWN_ALIAS, WHOLE
 from tfps import byte_size
 from tfps.errors import UserError
 from tfps.storage.paths import is_cloud
@@ -45,10 +43,10 @@ def define(values: flags.FlagValues) -> None:
         flags.DEFINE_string(name, "", text, flag_values=values)
     flags.DEFINE_integer(
         "traffic",
-        traffic.WHOLE,
+        WHOLE,
         "Vertex AI: percents of the traffic for the version; with all, others are taken away.",
         lower_bound=1,
-        upper_bound=traffic.WHOLE,
+        upper_bound=WHOLE,
         flag_values=values,
     )
     flags.DEFINE_multi_string(
@@ -94,11 +92,7 @@ def check_servers(
     settings: VertexSettings,
     hint: str = "give a machine type whose memory holds the model, such as n2-standard-4",
 ) -> None:
-    """Refuses what Vertex AI cannot serve whatever the model is.
-
-    Args:
-        base: Directory of all versions of the model, which need not be there yet.
-    """
+    """Refuses what Vertex AI cannot serve whatever the model is; `base` need not be there yet."""
     if not is_cloud(base):
         raise UserError(
             f"the model is in {base}, but Vertex AI reads models from gs://; copy {base} there "

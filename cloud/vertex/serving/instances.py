@@ -19,12 +19,7 @@ _FORM = (
 
 
 def read(path: str) -> dict[str, Any]:
-    """A request for predictions, in JSON.
-
-    Args:
-        path: File with a list of instances, with an instance in each line, or with a whole request
-            as TensorFlow Serving takes it; `-` for the standard input.
-    """
+    """The request for predictions in a file, in any form of `_FORM`; `-` is the standard input."""
     where = f"--instances={path}"
     try:
         text = sys.stdin.read() if path == _STDIN else pathlib.Path(path).read_text("utf-8")

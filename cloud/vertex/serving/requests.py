@@ -1,143 +1,148 @@
-"""The requests of a deployment, as data."""
+"""What Vertex AI is asked for to serve a model, in the JSON of its API."""
 
+import hashlib
+import json
 import math
 import posixpath
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cloud.deployment.deployment import Deployment
-from cloud.remote_target import Patience
-from cloud.vertex.rest import Rest
-from cloud.vertex.serving import traffic
-from cloud.vertex.serving.endpoints import Endpoint, Endpoints, Operations
-from cloud.vertex.serving.health import Predictions
-from cloud.vertex.serving.models import Models
-from cloud.vertex.serving.request_bodies import (
-    NEW,
-    Machines,
-    ModelVersion,
-    deploy_body,
-    endpoint_body,
-)
-from cloud.vertex.serving.rollout import Rollout
-from cloud.vertex.settings import VertexSettings
+from cloud.vertex.checks import VertexSettings
 
+LABEL = "tfps-deployment"  # of all that this program makes; its value is the deployment's name
+OWN_ALIAS = "tfps-"  # begins the alias that tells what a version holds
+NEW = "0"  # what a request to deploy calls the deployed model that it makes, in its traffic split
+WHOLE = 100  # percents of an endpoint's traffic
+_PORT = 8080
+_SERVED = "default"  # what TensorFlow Serving calls the model
+_HEALTH_ROUTE = f"/v1/models/{_SERVED}"
+_PROBE_SECONDS = 10
 _COPIES = "vertex"  # below the directory of all versions
 _DIGITS = 16
 _LEAST_SECONDS, _MOST_SECONDS = 600, 7200  # that a container may take to answer
 _BYTES_PER_SECOND = 20e6  # that it surely loads
-_SERVED = "SERVED"  # in what is shown: what the endpoint serves before
-
-
-class Region:
-    """Models and endpoints of a region."""
-
-    def __init__(
-        self,
-        settings: VertexSettings,
-        endpoint: str,
-        patience: Patience,
-        say: Callable[[str], None],
-    ):
-        """Begins a session.
-
-        Args:
-            endpoint: What stands for Google's APIs on this machine; empty for those themselves.
-        """
-        rest = Rest.connect(endpoint, settings.project)
-        url, parent = address(settings, endpoint), settings.parent
-        self._region = settings.region
-        self._operations = Operations(rest, url, patience, say)
-        self.models = Models(rest, self._operations, url, parent, say)
-        self.endpoints = Endpoints(rest, self._operations, url, parent)
-        self.predictions = Predictions(rest, url, bool(endpoint))
-        self.rollout = Rollout(self.endpoints, self.predictions, self.wait, say)
-
-    def check_place(self, flag: str, path: str) -> None:
-        """Refuses a bucket that lies elsewhere."""
-        from cloud.vertex import staging  # it loads the client of Google Cloud Storage
-
-        staging.check_region(flag, path, self._region)
-
-    def wait(self, endpoint: Endpoint) -> None:
-        """Waits until nothing is under way at an endpoint."""
-        self._operations.wait_for_others(str(endpoint["name"]), str(endpoint["displayName"]))
-
-
-def address(settings: VertexSettings, endpoint: str = "") -> str:
-    """Address of Vertex AI, `/v1` included.
-
-    Args:
-        endpoint: What stands for Google's APIs; empty for those themselves.
-    """
-    return f"{endpoint or f'https://{settings.region}-aiplatform.googleapis.com'}/v1"
+_BEFORE = "SERVED"  # in what is shown: what the endpoint serves before
 
 
 class Requests:
-    """The requests of one deployment."""
+    """The requests of one deployment that `checks.check` has passed.
+
+    Attributes:
+        artifact: Directory that the version is uploaded from, with nothing else in it.
+        alias: A name of the version that tells what it holds and how it is served: whoever uploads
+            the same again finds it by that.
+    """
 
     def __init__(
         self, deployment: Deployment, settings: VertexSettings, aliases: Sequence[str] = ()
     ):
-        """Describes the deployment.
-
-        Args:
-            deployment: What is served; `checks.check` has found nothing wrong with it.
-        """
+        model = deployment.model
+        self.name = deployment.name
+        self.model = model
+        self.aliases = tuple(aliases)
+        self.artifact = posixpath.join(model.base, _COPIES, model.digest[:_DIGITS])
         self._deployment = deployment
         self._settings = settings
-        self._aliases = tuple(aliases)
+        kms_key = settings.kms_key
+        held = {"digest": model.digest, "container": self._container(), "kms_key": kms_key}
+        digest = hashlib.sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()
+        self.alias = f"{OWN_ALIAS}{digest[:20]}"
+        self._key = {"encryptionSpec": {"kmsKeyName": kms_key}} if kms_key else {}
+        self._labels = {**deployment.labels, LABEL: deployment.name}
 
     @property
-    def machines(self) -> Machines:
-        """What it is served on."""
+    def machines(self) -> str:
+        """What it is served on, for people: `1 to 3 n2-standard-4 with NVIDIA_L4:1`."""
         mine = self._deployment
-        return Machines(
-            mine.machine, mine.accelerator, mine.accelerators, mine.min_replicas, mine.max_replicas
-        )
+        least, most = mine.min_replicas, mine.max_replicas
+        count = str(least) if least == most else f"{least} to {most}"
+        gpus = f" with {mine.accelerator}:{mine.accelerators}" if mine.accelerator else ""
+        return f"{count} {mine.machine}{gpus}"
 
-    @property
-    def version(self) -> ModelVersion:
-        """The version of the model."""
-        mine, model = self._deployment, self._deployment.model
-        minutes = math.ceil(model.variables_bytes / _BYTES_PER_SECOND / 60)
-        seconds = _LEAST_SECONDS + 60 * minutes
-        return ModelVersion(
-            name=mine.name,
-            artifact=posixpath.join(model.base, _COPIES, model.digest[:_DIGITS]),
-            digest=model.digest,
-            source=model.path,
-            image=mine.image,
-            load_seconds=min(seconds, _MOST_SECONDS),
-            labels=mine.labels,
-            kms_key=self._settings.kms_key,
-            aliases=self._aliases,
-        )
+    def version(self) -> dict[str, Any]:
+        """The version of the model, a Model."""
+        return {
+            "displayName": self.name,
+            "versionAliases": [self.alias, *self.aliases],
+            "versionDescription": self.model.path,
+            "labels": self._labels,
+            "containerSpec": self._container(),
+            "artifactUri": self.artifact,
+            **self._key,
+        }
 
     def endpoint(self) -> dict[str, Any]:
-        """The body of the request that makes the endpoint."""
-        mine = self._deployment
-        return endpoint_body(mine.name, mine.labels, self._settings.kms_key)
+        """The Endpoint."""
+        return {"displayName": self.name, "labels": self._labels, **self._key}
 
-    def deploy(self, split: traffic.Split) -> dict[str, Any]:
-        """The body of the request that deploys the version."""
+    def deployed(self) -> dict[str, Any]:
+        """The version on its machines, a DeployedModel."""
         mine = self._deployment
-        return deploy_body(self._model, mine.name, self.machines, mine.service_account, split)
+        machine: dict[str, Any] = {"machineType": mine.machine}
+        if mine.accelerator:
+            machine["acceleratorType"] = mine.accelerator
+            machine["acceleratorCount"] = mine.accelerators
+        found: dict[str, Any] = {
+            "model": f"{self._settings.parent}/models/{self.name}@{self.alias}",
+            "displayName": self.name,
+            "dedicatedResources": {
+                "machineSpec": machine,
+                "minReplicaCount": mine.min_replicas,
+                "maxReplicaCount": mine.max_replicas,
+            },
+        }
+        return found | ({"serviceAccount": mine.service_account} if mine.service_account else {})
 
     def shown(self, share: int) -> tuple[dict[str, Any], ...]:
-        """All that `deploy` sends where there is neither a model nor an endpoint of that name."""
-        split = {NEW: share, _SERVED: traffic.WHOLE - share}
-        name = self._deployment.name
-        return (
-            self._shown("models:upload", self.version.request()),
-            self._shown(f"endpoints?endpointId={name}", self.endpoint()),
-            self._shown(f"endpoints/{name}:deployModel", self.deploy(split)),
-        )
+        """All that is sent where there is neither a model nor an endpoint of that name.
 
-    @property
-    def _model(self) -> str:
-        return f"{self._settings.parent}/models/{self._deployment.name}@{self.version.alias}"
+        Args:
+            share: Percents of the traffic.
+        """
+        host = f"https://{self._settings.region}-aiplatform.googleapis.com"
+        place = f"{host}/v1/{self._settings.parent}"
+        deployed = {
+            "deployedModel": self.deployed(),
+            "trafficSplit": without_zeros({NEW: share, _BEFORE: WHOLE - share}),
+        }
+        bodies = {
+            "models:upload": {"modelId": self.name, "model": self.version()},
+            f"endpoints?endpointId={self.name}": self.endpoint(),
+            f"endpoints/{self.name}:deployModel": deployed,
+        }
+        return tuple({"POST": f"{place}/{path}", "body": body} for path, body in bodies.items())
 
-    def _shown(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        place = f"{address(self._settings)}/{self._settings.parent}"
-        return {"POST": f"{place}/{path}", "body": body}
+    def _container(self) -> dict[str, Any]:
+        """TensorFlow Serving, with as much time to load as the model's size asks for."""
+        minutes = math.ceil(self.model.variables_bytes / _BYTES_PER_SECOND / 60)
+        seconds = min(_LEAST_SECONDS + 60 * minutes, _MOST_SECONDS)
+        return {
+            "imageUri": self._deployment.image,
+            "args": [
+                f"--rest_api_port={_PORT}",
+                f"--model_name={_SERVED}",
+                "--model_base_path=$(AIP_STORAGE_URI)",
+                "--file_system_poll_wait_seconds=0",  # the copy never changes: look once
+            ],
+            "ports": [{"containerPort": _PORT}],
+            "predictRoute": f"{_HEALTH_ROUTE}:predict",
+            "healthRoute": _HEALTH_ROUTE,
+            "deploymentTimeout": f"{seconds}s",
+            "startupProbe": {**_probe(), "failureThreshold": -(-seconds // _PROBE_SECONDS)},
+            "healthProbe": _probe(),
+        }
+
+
+def _probe() -> dict[str, Any]:
+    """Vertex AI wants a probe to have as much time as there is until the next."""
+    return {
+        "httpGet": {"path": _HEALTH_ROUTE, "port": _PORT},
+        "periodSeconds": _PROBE_SECONDS,
+        "timeoutSeconds": _PROBE_SECONDS,
+    }
+
+
+def without_zeros(split: Mapping[str, int]) -> dict[str, int]:
+    """A split as requests have it: whoever is not in it gets nothing."""
+    return {name: share for name, share in split.items() if share}

@@ -1,47 +1,115 @@
-"""How a version comes to an endpoint: tried on some of the traffic, then kept or taken away."""
+"""How a version comes to an endpoint: tried on some of the traffic, then kept or taken away.
+
+A split of traffic has percents by the ids of deployed models. It adds up to 100, or is empty where
+nothing is served.
+"""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import random
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from cloud.vertex.serving import traffic
+from cloud.remote_target import Patience
+from cloud.target import Request
+from cloud.vertex.checks import VertexSettings
+from cloud.vertex.client import Client, shown
 from cloud.vertex.serving.endpoints import (
+    DeployedModel,
     Endpoint,
     Endpoints,
+    Models,
     OperationFailedError,
+    Operations,
     deployed_models,
-    new_id,
+    replicas,
     split_of,
     title,
+    traffic_shown,
 )
-from cloud.vertex.serving.health import Predictions, UnhealthyError
-from cloud.vertex.serving.request_bodies import LABEL, NEW, without_zeros
+from cloud.vertex.serving.predictions import Predictions, UnhealthyError
+from cloud.vertex.serving.requests import LABEL, NEW, WHOLE, Requests
 from tfps.errors import RunError, UserError
 
 _TRIAL = 10  # percents of the traffic for a version that gets all of it once it has answered
+_IDS = (10**9, 10**10 - 1)  # of deployed models: ten digits
+_RANDOM = random.SystemRandom()
+Split = dict[str, int]
 
 
-class Undeployment:
-    """Takes away what is deployed."""
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A version of a model that is to be served.
+
+    Attributes:
+        wanted: The version on its machines, a DeployedModel.
+        records: The request for predictions with which it is tried.
+        share: Its percents of the traffic, to stay; the whole makes it the only one.
+    """
+
+    model: str
+    version: str
+    wanted: DeployedModel
+    records: Mapping[str, Any]
+    share: int = WHOLE
+
+    def is_same(self, deployed: DeployedModel) -> bool:
+        """Whether a deployed model is this, on such machines, however many."""
+        name, _, version = deployed.model.rpartition("/")[2].partition("@")
+        found = (name, deployed.model_version_id or version)
+        return found == (self.model, self.version) and _place(deployed) == _place(self.wanted)
+
+    def first_share(self, others: Mapping[str, int]) -> int:
+        """Percents of the traffic with which it is tried, next to what others have."""
+        return _TRIAL if any(others.values()) and self.share == WHOLE else self.share
+
+
+class Rollout:
+    """Changes what the endpoints of a region serve."""
 
     def __init__(
         self,
-        endpoints: Endpoints,
-        wait: Callable[[Endpoint], None],
+        settings: VertexSettings,
+        endpoint: str,
+        patience: Patience,
         say: Callable[[str], None],
     ):
-        """Reaches the endpoints.
-
-        Args:
-            wait: Waits until nothing is under way at an endpoint.
-        """
-        self._endpoints = endpoints
-        self._wait = wait
+        client = Client(settings, endpoint)
+        operations = Operations(client, patience, say)
+        self.models = Models(client, operations, say)
+        self.endpoints = Endpoints(client, operations)
+        self.predictions = Predictions(client, say)
+        self._client = client
         self._say = say
 
-    def of_one(self, name: str, deployed: str) -> None:
+    def candidate(
+        self, requests: Requests, version: str, records: Mapping[str, Any], share: int
+    ) -> Candidate:
+        """What `deploy` takes, of a version that is uploaded."""
+        wanted = self._client.message("DeployedModel", requests.deployed())
+        return Candidate(requests.name, version, wanted, records, share)
+
+    def deploy(self, name: str, candidate: Candidate) -> None:
+        """Deploys a candidate, unless it is deployed, tries it, and gives it its traffic."""
+        endpoint = self.endpoints.quiet(name)
+        same = [key for key, each in deployed_models(endpoint).items() if candidate.is_same(each)]
+        deployed = same[0] if same else str(_RANDOM.randint(*_IDS))
+        candidate.wanted.id = deployed
+        had_all = bool(same) and split_of(endpoint)[deployed] == WHOLE
+        candidate = self._alone_or_shared(endpoint, deployed, candidate)
+        if same:
+            self._scale(endpoint, candidate.wanted)
+        try:
+            self._introduce(endpoint, candidate)
+            self._check(self.endpoints.get(name), deployed, candidate)
+        except (OperationFailedError, UnhealthyError) as error:
+            if had_all:
+                raise RunError(f"{error}; nothing was changed") from None
+            raise self._undone(name, deployed, error) from None
+        self._settle(name, deployed, candidate.share)
+
+    def undeploy(self, name: str, deployed: str) -> None:
         """Takes one deployed model away; the others get its traffic."""
-        endpoint = self._quiet(name)
+        endpoint = self.endpoints.quiet(name)
         held, split = deployed_models(endpoint), split_of(endpoint)
         if deployed not in held:
             there = ", ".join(map(title, held.values())) or "nothing"
@@ -54,211 +122,148 @@ class Undeployment:
                 f"--deployed_model={deployed} has all traffic of {name}: deploy what is to get it "
                 "first, or leave the flag out to take everything away"
             )
-        take_away(self._endpoints, endpoint, held[deployed], self._say)
+        self._take_away(name, deployed)
 
-    def of_all(self, name: str) -> None:
+    def undeploy_all(self, name: str) -> None:
         """Takes everything away, and the endpoint where this program has made it."""
-        endpoint = self._quiet(name)
+        endpoint = self.endpoints.quiet(name)
         split = split_of(endpoint)
         for deployed in sorted(split, key=lambda key: split[key]):
-            take_away(self._endpoints, endpoint, deployed_models(endpoint)[deployed], self._say)
-        if LABEL in endpoint.get("labels", {}):
-            self._endpoints.delete(endpoint)
+            self._take_away(name, deployed)
+        if LABEL in endpoint.labels:
+            self.endpoints.delete(endpoint)
             self._say(f"the endpoint {name} is deleted")
         self._say(
             f"the versions of the model {name} stay, which costs no more than their storage; "
             f"`gcloud ai models delete {name} --region=…` deletes them"
         )
 
-    def _quiet(self, name: str) -> Endpoint:
-        """An endpoint at which nothing is under way."""
-        self._wait(self._endpoints.get(name))
-        return self._endpoints.get(name)
+    def listed(self) -> Iterator[str]:
+        """The endpoints and models that this program has made, a line each."""
+        for endpoint in self.endpoints.made_here():
+            yield f"endpoint {endpoint.display_name}: {traffic_shown(endpoint)}  {endpoint.name}"
+        for model in self.models.made_here():
+            yield f"model {model.display_name}  {model.name}"
 
+    def described(self, name: str) -> list[Request]:
+        """An endpoint, and the versions of its model."""
+        return [*map(shown, [self.endpoints.get(name), *self.models.versions(name)])]
 
-def take_away(
-    endpoints: Endpoints,
-    endpoint: Endpoint,
-    deployed: Mapping[str, Any],
-    say: Callable[[str], None],
-) -> None:
-    """Takes one deployed model away, and says what stops costing money."""
-    machine = deployed.get("dedicatedResources", {}).get("machineSpec", {})
-    what = f"undeploying {title(deployed)}"
-    say(what)
-    endpoints.undeploy(endpoint, str(deployed["id"]), what)
-    kind = machine.get("machineType", "what it ran on")
-    say(f"{title(deployed)} is undeployed: {kind} costs nothing any more")
-
-
-@dataclasses.dataclass(frozen=True)
-class Candidate:
-    """What is to be served.
-
-    Attributes:
-        share: Its percents of the traffic, to stay; the whole makes it the only one.
-    """
-
-    model: str
-    version: str
-    body: Mapping[str, Any]
-    records: Mapping[str, Any]
-    share: int = traffic.WHOLE
-
-    def is_same(self, deployed: Mapping[str, Any]) -> bool:
-        """Whether a deployed model is this, on such machines, however many."""
-        name, _, version = str(deployed.get("model", "")).rpartition("/")[2].partition("@")
-        found = str(deployed.get("modelVersionId") or version)
-        is_alike = _place(deployed) == _place(self.body["deployedModel"])
-        return (name, found) == (self.model, self.version) and is_alike
-
-    def first_share(self, others: Mapping[str, int]) -> int:
-        """Percents of the traffic with which it is tried, next to what others have."""
-        is_to_be_alone = self.share == traffic.WHOLE
-        return _TRIAL if any(others.values()) and is_to_be_alone else self.share
-
-    @property
-    def replicas(self) -> dict[str, int]:
-        """The least and the greatest number of machines, as requests have it."""
-        resources = self.body["deployedModel"]["dedicatedResources"]
-        return {name: resources[name] for name in ("minReplicaCount", "maxReplicaCount")}
-
-
-class Rollout:
-    """Changes what an endpoint serves."""
-
-    def __init__(
-        self,
-        endpoints: Endpoints,
-        predictions: Predictions,
-        wait: Callable[[Endpoint], None],
-        say: Callable[[str], None],
-    ):
-        """Reaches the endpoints.
-
-        Args:
-            wait: Waits until nothing is under way at an endpoint.
-        """
-        self._endpoints = endpoints
-        self._predictions = predictions
-        self._wait = wait
-        self._say = say
-
-    def deploy(self, name: str, candidate: Candidate) -> None:
-        """Deploys a candidate, unless it is deployed, tries it, and gives it its traffic."""
-        endpoint = self._quiet(name)
-        same = [key for key, each in deployed_models(endpoint).items() if candidate.is_same(each)]
-        deployed = same[0] if same else new_id()
-        had_all = bool(same) and split_of(endpoint)[deployed] == traffic.WHOLE
-        candidate = self._alone_or_shared(endpoint, deployed, candidate)
-        if same:
-            self._scale(endpoint, deployed, candidate)
-        try:
-            self._introduce(endpoint, deployed, candidate)
-            self._check(self._endpoints.get(name), deployed, candidate)
-        except (OperationFailedError, UnhealthyError) as error:
-            if had_all:
-                raise RunError(f"{error}; nothing was changed") from None
-            raise self._undone(name, deployed, error) from None
-        self._settle(name, deployed, candidate.share)
+    def _take_away(self, name: str, deployed: str) -> None:
+        """Takes one deployed model away, and says what stops costing money."""
+        endpoint = self.endpoints.get(name)
+        found = deployed_models(endpoint).get(deployed)
+        if not found:
+            return
+        what = f"undeploying {title(found)}"
+        self._say(what)
+        self.endpoints.undeploy(endpoint, deployed, left(split_of(endpoint), deployed), what)
+        kind = found.dedicated_resources.machine_spec.machine_type or "what it ran on"
+        self._say(f"{title(found)} is undeployed: {kind} costs nothing any more")
 
     def _alone_or_shared(
         self, endpoint: Endpoint, deployed: str, candidate: Candidate
     ) -> Candidate:
         """The candidate; with all traffic if nothing else takes the rest of it."""
         others = [share for key, share in split_of(endpoint).items() if key != deployed]
-        if candidate.share == traffic.WHOLE or any(others):
+        if candidate.share == WHOLE or any(others):
             return candidate
         self._say(
-            f"--traffic={candidate.share}: {endpoint['displayName']} serves nothing else that "
+            f"--traffic={candidate.share}: {endpoint.display_name} serves nothing else that "
             "would take the rest of the traffic, so this version gets all of it"
         )
-        return dataclasses.replace(candidate, share=traffic.WHOLE)
+        return dataclasses.replace(candidate, share=WHOLE)
 
-    def _quiet(self, name: str) -> Endpoint:
-        """An endpoint at which nothing is under way."""
-        self._wait(self._endpoints.get(name))
-        return self._endpoints.get(name)
-
-    def _scale(self, endpoint: Endpoint, deployed: str, candidate: Candidate) -> None:
-        """Gives a candidate that is deployed the number of machines asked for."""
-        found = deployed_models(endpoint)[deployed]
-        self._say(f"{endpoint['displayName']} serves {title(found)} already")
-        if any(found["dedicatedResources"].get(k) != v for k, v in candidate.replicas.items()):
+    def _scale(self, endpoint: Endpoint, wanted: DeployedModel) -> None:
+        """Gives what is deployed the number of machines asked for."""
+        found = deployed_models(endpoint)[wanted.id]
+        self._say(f"{endpoint.display_name} serves {title(found)} already")
+        if replicas(found) != replicas(wanted):
             what = f"changing the number of machines of {title(found)}"
             self._say(what)
-            self._endpoints.scale(endpoint, deployed, candidate.replicas, what)
+            self.endpoints.scale(endpoint, wanted, what)
 
-    def _introduce(self, endpoint: Endpoint, deployed: str, candidate: Candidate) -> None:
+    def _introduce(self, endpoint: Endpoint, candidate: Candidate) -> None:
         """Deploys a candidate with some of the traffic, or gives some to what is deployed."""
-        split = split_of(endpoint)
+        split, deployed = split_of(endpoint), candidate.wanted.id
         if split.get(deployed):
             return
         others = {name: share for name, share in split.items() if name != deployed}
         share = candidate.first_share(others)
         if deployed in split:
-            self._endpoints.set_traffic(endpoint, traffic.joined(others, deployed, share))
+            self.endpoints.set_traffic(endpoint, joined(others, deployed, share))
             return
-        name = str(endpoint["displayName"])
+        name = endpoint.display_name
         what = f"deploying {candidate.model}@{candidate.version} to {name} ({deployed})"
         self._say(f"{what}, with {share} % of the traffic; this takes some minutes")
-        body = {
-            **candidate.body,
-            "trafficSplit": without_zeros(traffic.joined(others, NEW, share)),
-        }
-        self._endpoints.deploy(endpoint, body, deployed, what)
+        self.endpoints.deploy(endpoint, candidate.wanted, joined(others, NEW, share), what)
 
     def _check(self, endpoint: Endpoint, deployed: str, candidate: Candidate) -> None:
         share = split_of(endpoint).get(deployed, 0)
         if not share:
             raise UnhealthyError(f"the deployed model {deployed} has no traffic")
-        self._predictions.check(endpoint, deployed, share, candidate.records, self._say)
+        self.predictions.check(endpoint, deployed, share, candidate.records)
 
     def _settle(self, name: str, deployed: str, share: int) -> None:
         """Gives a deployed model its traffic; with all of it, takes everything else away.
 
         If that fails half-way, the same command resumes it.
         """
-        endpoint = self._endpoints.get(name)
-        split = split_of(endpoint)
-        others = {key: each for key, each in split.items() if key != deployed}
-        is_shared = share < traffic.WHOLE and any(others.values())
-        wanted = traffic.joined(others, deployed, share) if is_shared else {deployed: traffic.WHOLE}
-        endpoint = self._endpoints.set_traffic(endpoint, wanted)
-        self._say(f"{name}: {self._shown(endpoint)}")
-        if share < traffic.WHOLE:
-            return
-        for other, each in deployed_models(endpoint).items():
-            if other != deployed:
-                take_away(self._endpoints, endpoint, each, self._say)
+        endpoint = self.endpoints.get(name)
+        others = {key: each for key, each in split_of(endpoint).items() if key != deployed}
+        is_shared = share < WHOLE and any(others.values())
+        wanted = joined(others, deployed, share) if is_shared else {deployed: WHOLE}
+        endpoint = self.endpoints.set_traffic(endpoint, wanted)
+        self._say(f"{name}: {traffic_shown(endpoint)}")
+        if share == WHOLE:
+            for other in others:
+                self._take_away(name, other)
 
     def _undone(self, name: str, deployed: str, error: RunError) -> RunError:
         """Takes a deployed model away after a failure; returns the error to raise."""
         self._say(f"{error}; taking it away")
         try:
-            endpoint = self._quiet(name)
-            if deployed in deployed_models(endpoint):
-                # Traffic first: if the rest fails, no request reaches it any more.
-                if split := traffic.left(split_of(endpoint), deployed):
-                    endpoint = self._endpoints.set_traffic(endpoint, split)
-                take_away(self._endpoints, endpoint, deployed_models(endpoint)[deployed], self._say)
+            endpoint = self.endpoints.quiet(name)
+            # Traffic first: if the rest fails, no request reaches it any more.
+            if split := left(split_of(endpoint), deployed):
+                self.endpoints.set_traffic(endpoint, split)
+            self._take_away(name, deployed)
         except (UserError, RunError) as again:
             return RunError(
                 f"{error}; it could not be taken away either: {again}; look with the verb "
                 f"describe, and give `undeploy {name} --deployed_model={deployed}`"
             )
-        now = self._shown(self._endpoints.get(name))
+        now = traffic_shown(self.endpoints.get(name))
         return RunError(f"{error}; it is taken away: the traffic of {name} is {now}")
 
-    @staticmethod
-    def _shown(endpoint: Endpoint) -> str:
-        """The traffic of an endpoint for people."""
-        names = {key: title(each) for key, each in deployed_models(endpoint).items()}
-        return traffic.shown({names[key]: share for key, share in split_of(endpoint).items()})
 
-
-def _place(deployed: Mapping[str, Any]) -> tuple[Any, ...]:
+def _place(deployed: DeployedModel) -> tuple[Any, ...]:
     """What kind of machines a deployed model has, and as whom it runs."""
-    machine = deployed.get("dedicatedResources", {}).get("machineSpec", {})
-    fields = ("machineType", "acceleratorType", "acceleratorCount")
-    return (*(machine.get(field) for field in fields), deployed.get("serviceAccount", ""))
+    machine = deployed.dedicated_resources.machine_spec
+    kind = (machine.machine_type, machine.accelerator_type, machine.accelerator_count)
+    return (*kind, deployed.service_account)
+
+
+def _scaled(split: Mapping[str, int], total: int) -> Split:
+    """Percents in the same proportions, as near as whole numbers come; none of zero gets some."""
+    before = sum(split.values())
+    found = {name: share * total // before for name, share in split.items()}
+    # What is left by rounding down goes to the largest remainders, one each.
+    order = sorted(split, key=lambda name: (-(split[name] * total % before), name))
+    for name in order[: total - sum(found.values())]:
+        found[name] += 1
+    return found
+
+
+def joined(split: Mapping[str, int], newcomer: str, share: int) -> Split:
+    """A split with one more deployed model; what the others have keeps its proportions."""
+    if not any(split.values()):
+        assert share == WHOLE, "nothing else takes the rest of the traffic"
+        return {**dict.fromkeys(split, 0), newcomer: WHOLE}
+    return {**_scaled(split, WHOLE - share), newcomer: share}
+
+
+def left(split: Mapping[str, int], leaver: str) -> Split:
+    """A split of the others, who share out what a deployed model had; empty without traffic."""
+    others = {name: share for name, share in split.items() if name != leaver}
+    return _scaled(others, WHOLE) if any(others.values()) else {}

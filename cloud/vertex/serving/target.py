@@ -3,7 +3,7 @@
 import contextlib
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from absl import flags
 
@@ -12,12 +12,13 @@ from cloud.deployment.deployment import Deployment, ServerSettings
 from cloud.deployment.target import DeployTarget
 from cloud.remote_target import Patience
 from cloud.target import Request
-from cloud.vertex.serving import checks, instances, traffic
-from cloud.vertex.serving.endpoints import Endpoint, deployed_models, split_of, title
-from cloud.vertex.serving.requests import Region, Requests
-from cloud.vertex.serving.rollout import Candidate, Undeployment
-from cloud.vertex.settings import VertexSettings
+from cloud.vertex.checks import VertexSettings
+from cloud.vertex.serving import checks, instances
+from cloud.vertex.serving.requests import Requests
 from tfps.errors import EXIT_OK, UserError
+
+if TYPE_CHECKING:
+    from cloud.vertex.serving.rollout import Rollout
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -55,34 +56,29 @@ class VertexDeployTarget(DeployTarget):
 
     def render(self, deployment: Deployment) -> tuple[Request, ...]:
         """Requests for the version, the endpoint, and what is deployed to it."""
-        checks.check_verb("deploy", self._values)
-        checks.check(deployment, self._settings)
-        requests = Requests(deployment, self._settings, self._values.alias)
-        return requests.shown(self._values.traffic)
+        return self._requests(deployment).shown(self._values.traffic)
 
     def deploy(self, deployment: Deployment) -> int:
         """Uploads the version, deploys it, tries it, and takes away what it comes in place of."""
-        checks.check_verb("deploy", self._values)
-        checks.check(deployment, self._settings)
-        requests = Requests(deployment, self._settings, self._values.alias)
+        requests = self._requests(deployment)
         name = deployment.name
         asked = self._values.instances
         records = instances.read(asked) if asked else instances.of_model(deployment.model)
         region = self._region()
         with self._going_on(name):
-            version = self._upload(deployment, requests, region)
+            version = region.models.upload(requests)
             _say(
-                f"{requests.machines.shown} for {name} cost money for as long as it is deployed; "
+                f"{requests.machines} for {name} cost money for as long as it is deployed; "
                 f"end that with `{self._command('undeploy', name)}`"
             )
             region.endpoints.make(name, requests.endpoint())
-            candidate = Candidate(name, version, requests.deploy({}), records, self._values.traffic)
-            region.rollout.deploy(name, candidate)
+            traffic = self._values.traffic
+            region.deploy(name, region.candidate(requests, version, records, traffic))
         endpoint = region.endpoints.get(name)
-        _say(f"{endpoint['name']} serves {deployment.model.path}")
+        _say(f"{endpoint.name} serves {deployment.model.path}")
         _say(f"ask it: {self._command('predict', name)} --instances=FILE.json")
-        if len(deployed_models(endpoint)) > 1:
-            _say(f"traffic: {_served(endpoint)}; the same command without --traffic gives it all")
+        if len(endpoint.deployed_models) > 1:
+            _say("the same command without --traffic gives it all traffic")
             _say(f"take one away: {self._command('undeploy', name)} --deployed_model=ID")
         return EXIT_OK
 
@@ -90,12 +86,11 @@ class VertexDeployTarget(DeployTarget):
         """Takes away one deployed model, or all and the endpoint."""
         checks.check_verb("undeploy", self._values)
         region = self._region()
-        undeployment = Undeployment(region.endpoints, region.wait, _say)
         with self._going_on(name):
             if self._values.deployed_model:
-                undeployment.of_one(name, self._values.deployed_model)
+                region.undeploy(name, self._values.deployed_model)
             else:
-                undeployment.of_all(name)
+                region.undeploy_all(name)
         return EXIT_OK
 
     def predict(self, name: str) -> int:
@@ -112,20 +107,14 @@ class VertexDeployTarget(DeployTarget):
     def list(self) -> int:
         """Prints the endpoints and models that were made by this program."""
         checks.check_verb("list", self._values)
-        region = self._region()
-        for endpoint in region.endpoints.made_here():
-            _say(f"endpoint {endpoint['displayName']}: {_served(endpoint)}  {endpoint['name']}")
-        for model in region.models.made_here():
-            _say(f"model {model['displayName']}  {model['name']}")
+        for line in self._region().listed():
+            _say(line)
         return EXIT_OK
 
     def describe(self, name: str) -> int:
         """Prints what Vertex AI says of an endpoint and of its model's versions, as YAML."""
         checks.check_verb("describe", self._values)
-        region = self._region()
-        endpoint = region.endpoints.get(name)
-        versions = region.models.versions(name) if region.models.look(name) else []
-        _say(remote_target.write([endpoint, *versions], "yaml").rstrip("\n"))
+        _say(remote_target.write(self._region().described(name), "yaml").rstrip("\n"))
         return EXIT_OK
 
     @contextlib.contextmanager
@@ -140,17 +129,15 @@ class VertexDeployTarget(DeployTarget):
             )
             raise
 
-    def _upload(self, deployment: Deployment, requests: Requests, region: Region) -> str:
-        """Uploads the version, unless it is there; returns its number."""
-        from cloud.vertex.serving import artifact  # it loads the client of Google Cloud Storage
+    def _requests(self, deployment: Deployment) -> Requests:
+        checks.check_verb("deploy", self._values)
+        checks.check(deployment, self._settings)
+        return Requests(deployment, self._settings, self._values.alias)
 
-        region.check_place("--model", deployment.model.path)
-        if not region.models.look(deployment.name, requests.version.alias):
-            artifact.stage(deployment.model, requests.version.artifact)
-        return str(region.models.upload(requests.version)["versionId"])
+    def _region(self) -> "Rollout":
+        from cloud.vertex.serving.rollout import Rollout  # it loads Google's clients
 
-    def _region(self) -> Region:
-        return Region(self._settings, self._endpoint, self._patience, _say)
+        return Rollout(self._settings, self._endpoint, self._patience, _say)
 
     def _command(self, verb: str, name: str) -> str:
         """How this program is run for the same place again."""
@@ -158,11 +145,6 @@ class VertexDeployTarget(DeployTarget):
         endpoint = f" --vertex_endpoint={self._endpoint}" if self._endpoint else ""
         program = f"python -m cloud.deploy {verb} {name}"
         return f"{program} {place} --region={self._settings.region}{endpoint}"
-
-
-def _served(endpoint: Endpoint) -> str:
-    names: dict[str, Any] = {key: title(each) for key, each in deployed_models(endpoint).items()}
-    return traffic.shown({names[key]: share for key, share in split_of(endpoint).items()})
 
 
 def _say(text: str) -> None:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 from cloud.job_spec import JobSpec, Role
 from cloud.slurm.script import Allocation, script
 from tests.cloud.slurm import stand_in
@@ -147,6 +149,7 @@ def test_before_the_time_is_over_the_chief_saves_and_the_job_is_queued_again(tmp
 WAIT_FOR_SLURM = "echo srun waits; until [ -e slurm-is-ready ]; do sleep 0.02; done"
 
 
+@pytest.mark.slow
 def test_a_task_that_starts_when_the_time_is_over_is_asked_to_end_too(tmp_path):
     """Its srun may have waited for Slurm meanwhile."""
     batch = Batch(tmp_path, SERVE + SAVES, before_srun=WAIT_FOR_SLURM)

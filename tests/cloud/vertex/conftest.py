@@ -3,7 +3,7 @@
 import pytest
 
 from cloud import submit as program
-from cloud.vertex import rest
+from cloud.vertex import client
 from tests.cloud.vertex.fake_vertex import FakeVertex
 
 PLACE = ("--target=vertex", "--project=my-project", "--region=us-central1")
@@ -21,7 +21,7 @@ def vertex_fixture():
 @pytest.fixture(name="submit")
 def submit_fixture(capfd, monkeypatch):
     """Runs the program; returns its exit code, and what it wrote to stdout and stderr."""
-    monkeypatch.setattr(rest, "_FIRST_WAIT", 0.02)
+    monkeypatch.setattr(client, "_FIRST_WAIT", 0.02)
 
     def submit(*argv):
         capfd.readouterr()

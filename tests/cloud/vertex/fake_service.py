@@ -78,10 +78,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "{}")
         parts = urllib.parse.urlsplit(self.path)
-        query = dict(urllib.parse.parse_qsl(parts.query))
+        path, query = urllib.parse.unquote(parts.path), dict(urllib.parse.parse_qsl(parts.query))
         with self.server.lock:
             self.server.headers = self.headers
-            kind, answer = self.server.dispatch(self.command, parts.path, query)
+            kind, answer = self.server.dispatch(self.command, path, query)
             self.server.counts[kind] += 1
             faults = self.server.faults.get(kind, [])
             fault = faults.pop(0) if faults else None
@@ -95,7 +95,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             self.connection.close()
             return
-        self._send(status, "<html>" if fault == "page" else found, headers)
+        self._send(status, found, headers, is_page=fault == "page")
 
     do_POST = do_PATCH = do_DELETE = do_GET  # noqa: N815
 
@@ -108,8 +108,8 @@ class _Handler(BaseHTTPRequestHandler):
             return 400, error(400, str(unknown)), {}
         return (200, *found) if isinstance(found, tuple) else (200, found, {})
 
-    def _send(self, status, found, headers=None):
-        data = json.dumps(found).encode()
+    def _send(self, status, found, headers=None, is_page=False):
+        data = b"<html>" if is_page else json.dumps(found).encode()
         self.send_response(status)
         for name, value in (headers or {}).items():
             self.send_header(name, value)

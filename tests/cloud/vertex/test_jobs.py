@@ -9,7 +9,8 @@ import time
 import pytest
 import yaml
 
-from cloud.vertex import rest
+from cloud.vertex import client
+from cloud.vertex.checks import VertexSettings
 from tests.cloud.vertex.conftest import ARGUMENTS, CLUSTER, PLACE
 from tests.live_view.test_status import run_status
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
@@ -17,6 +18,7 @@ from tests.local_cloud.settings import Fault
 from tests.project import ROOT
 from tfps.errors import UserError
 
+SETTINGS = VertexSettings("my-project", "us-central1")
 JOB = (*CLUSTER, "--", *ARGUMENTS)
 NAME = "projects/my-project/locations/us-central1/customJobs/1000"
 BESIDE = "a worker runs next to the chief (--nochief_works behind -- leaves it out)"
@@ -61,7 +63,7 @@ def test_a_lost_answer_while_listing_fails_too(cloud, vertex, vertex_submit):
 
 
 def test_a_request_is_given_up_in_the_end(cloud, vertex, vertex_submit, monkeypatch):
-    monkeypatch.setattr(rest, "_TRIES_SECONDS", 0.3)
+    monkeypatch.setattr(client, "_TRIES_SECONDS", 0.3)
     vertex.faults["create"] = [503] * 100
     code, out, err = vertex_submit(*JOB)
     assert (code, out) == (3, "")
@@ -159,7 +161,7 @@ def test_a_job_is_followed_without_the_right_to_read_its_lines(cloud, vertex, ve
 
 
 def test_an_outage_leaves_the_job(cloud, vertex, vertex_submit, monkeypatch):
-    monkeypatch.setattr(rest, "_TRIES_SECONDS", 0.2)
+    monkeypatch.setattr(client, "_TRIES_SECONDS", 0.2)
     vertex.faults["get"] = [503] * 100
     code, _, err = vertex_submit("--wait", *JOB)
     assert code == 3
@@ -229,8 +231,8 @@ def test_jobs_are_listed_described_followed_and_ended(cloud, vertex, vertex_subm
 
 def test_google_gets_the_accounts_token_and_a_stand_in_does_not(cloud, vertex):
     for endpoint, token in (("", "Bearer test"), (vertex.endpoint, None)):
-        session = rest.Rest.connect(endpoint, "my-project")
-        session.post(f"{vertex.endpoint}/v2/entries:list", {"filter": ""})
+        google = client.Client(SETTINGS, endpoint)
+        google.post(f"{vertex.endpoint}/v2/entries:list", {"filter": ""})
         assert vertex.headers["Authorization"] == token
 
 
@@ -243,9 +245,9 @@ def test_a_stand_in_is_not_reached_through_a_proxy(vertex, vertex_submit, monkey
 
 def test_expired_credentials_are_told(cloud, vertex):
     cloud.set(faults=(Fault("401", ("token",), fraction=1.0),))
-    session = rest.Rest.connect("", "my-project")
+    google = client.Client(SETTINGS, "")
     with pytest.raises(UserError, match=r"refuses \(401\): .*; get new credentials with `gcloud"):
-        session.post(f"{vertex.endpoint}/v2/entries:list", {"filter": ""})
+        google.post(f"{vertex.endpoint}/v2/entries:list", {"filter": ""})
     assert vertex.counts == {}
 
 

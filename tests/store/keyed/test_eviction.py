@@ -47,6 +47,7 @@ def test_the_least_frequent_go_first():
     assert keyed.known() == {*range(20), 100, 101} - {0, 3, 6}
 
 
+@pytest.mark.quick("least_recent")
 @pytest.mark.parametrize("evict_first", ["least_recent", "least_frequent"])
 def test_of_equals_those_go_after_all_that_are_less(evict_first):
     """The first rows have what the limit is, and are more than are to go."""
@@ -59,6 +60,7 @@ def test_of_equals_those_go_after_all_that_are_less(evict_first):
     assert len(gone) == 3
 
 
+@pytest.mark.quick("least_recent")
 @pytest.mark.parametrize("evict_first", ["least_recent", "least_frequent"])
 def test_new_keys_have_rows_wherever_those_lie_that_are_used_least(monkeypatch, evict_first):
     """Of very many rows a sample is looked at, and few slices: here as with 16 times 65,536."""
@@ -76,6 +78,7 @@ def test_new_keys_have_rows_wherever_those_lie_that_are_used_least(monkeypatch, 
         assert set(range(4_400, 5_000)) < keyed.known()
 
 
+@pytest.mark.quick("least_frequent")
 @pytest.mark.parametrize("evict_first", ["least_recent", "least_frequent"])
 def test_a_small_table_makes_room_beside_a_large_one(monkeypatch, evict_first):
     """Though a sample of all rows may have none of its own, others the next time will."""
@@ -96,6 +99,7 @@ def test_a_small_table_makes_room_beside_a_large_one(monkeypatch, evict_first):
     assert keyed.counts(0)["evicted"] == keyed.counts(0)["refused"] == 0
 
 
+@pytest.mark.slow
 def test_a_late_update_does_not_make_a_row_less_recent():
     keyed = Keyed(max_rows=10)
     old = keyed.pull([0])
@@ -122,6 +126,7 @@ def test_tables_of_one_group_do_not_take_each_others_rows():
     assert of_second["refused"] == 0
 
 
+@pytest.mark.slow
 def test_tables_that_had_too_few_rows_make_room_together():
     keyed = Keyed(1, ("a", "b"), max_rows=50)  # of which a twentieth is two
     for table in (0, 1):
@@ -134,6 +139,7 @@ def test_tables_that_had_too_few_rows_make_room_together():
     assert keyed.counts(1)["evicted"] == 4
 
 
+@pytest.mark.quick("True")
 @pytest.mark.parametrize("filled", [False, True])
 def test_more_keys_in_one_batch_than_there_may_be_rows(filled):
     keyed = Keyed(1, ("a", "b"), max_rows=20)
@@ -164,6 +170,7 @@ def test_keys_of_a_batch_whose_rows_made_room_have_none():
     assert keyed.counts()["dropped"] == 30 - len(known)
 
 
+@pytest.mark.quick("3")
 @pytest.mark.parametrize("parts", [1, 3])
 def test_new_keys_are_refused_and_counted_where_nothing_is_evicted(parts):
     keyed = Keyed(parts, max_rows=30, evict_first="none")
@@ -230,6 +237,7 @@ def test_a_late_gradient_of_a_row_that_another_key_has_changes_nothing():
     assert keyed.counts()["dropped"] == 4
 
 
+@pytest.mark.slow
 def test_gradients_are_counted_that_come_after_all_keys_have_lost_their_rows():
     keyed = Keyed(2, ("a", "b"), max_rows=100)
     late = keyed.pull(range(30), range(20))
@@ -241,6 +249,7 @@ def test_gradients_are_counted_that_come_after_all_keys_have_lost_their_rows():
         np.testing.assert_array_equal(now, then)
 
 
+@pytest.mark.slow
 def test_rows_that_were_lost_since_they_were_pulled_are_of_no_table():
     keyed = Keyed(1, ("a", "b"), max_rows=4, admit_after=2)
     keyed.train(range(4), range(2))
@@ -254,6 +263,7 @@ def test_rows_that_were_lost_since_they_were_pulled_are_of_no_table():
     assert tables == [-1] * 4 + [1] * 4
 
 
+@pytest.mark.slow
 def test_rows_are_told_apart_as_well_when_generations_begin_again():
     keyed = Keyed(max_rows=4)
     last = (1 << 22) - 1
@@ -272,6 +282,7 @@ def test_rows_are_told_apart_as_well_when_generations_begin_again():
         np.testing.assert_array_equal(now, then)
 
 
+@pytest.mark.quick("mean")
 @pytest.mark.parametrize("unknown", ["zeros", "mean"])
 def test_rows_of_unknown_keys_never_change(unknown):
     keyed = Keyed(
@@ -304,6 +315,7 @@ def test_keys_are_admitted_when_they_have_occurred_often_enough():
     assert keyed.counts()["admitted"] == 3
 
 
+@pytest.mark.slow
 def test_more_saved_rows_than_a_table_may_have_leave_room_for_the_others():
     """As a table's max_rows was made smaller; what does not fit is refused, and nothing breaks."""
     large = Keyed(1, ("a", "b"), max_rows=300, evict_first="none")

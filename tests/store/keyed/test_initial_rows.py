@@ -138,6 +138,7 @@ def test_rows_of_unknown_keys():
     np.testing.assert_array_equal(unknown_rows(tables), np.repeat([[0.25], [0.0], [0.5]], DIM, 1))
 
 
+@pytest.mark.slow
 def test_rows_are_the_same_on_any_number_of_ps_and_in_any_order():
     keys = np.random.default_rng(0).integers(-(2**63), 2**63 - 1, 300)
     found = []

@@ -11,16 +11,15 @@ import pytest
 
 import tfps
 from tests.strangers_callbacks import CosineWarmRestarts, JsonLines, StopAtThreshold
+from tests.training_fixtures import inputs_of
 from tfps.checkpoint.checkpoint import NO_LOSSES, TrainedEpoch
 from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
-from tfps.job_dir import report
-from trainer.chief.callback_checks import make_callbacks
-from trainer.chief.callbacks import Callbacks
+from tfps.job_dir import JobDir, report
+from trainer.chief.callbacks import Callbacks, make_callbacks
 from trainer.chief.interruption import Interruption
 from trainer.chief.monitoring import Monitoring
 from trainer.chief.run import run
-from trainer.chief.run_inputs import RunInputs
 from trainer.chief.wait_limits import WaitLimits
 from trainer.console.terminal import ProgressDisplay
 
@@ -54,10 +53,10 @@ def train(model, data, job_dir, callbacks, epochs=EPOCHS, cluster=None):
         train=tfps.Train(batch_size=BATCH, epochs=epochs),
         callbacks=callbacks,
     )
-    inputs = RunInputs.check(experiment, cluster or Cluster(), str(job_dir), None)
+    inputs = inputs_of(experiment, job_dir, cluster)
     display = ProgressDisplay(io.StringIO(), False)
     run(inputs, WaitLimits(), Interruption(grace_seconds=0.0), display, Monitoring())
-    return report.read(str(job_dir))
+    return report.read(JobDir(job_dir))
 
 
 def fit(model, callbacks):

@@ -1,19 +1,15 @@
 """What a finished job deploys."""
 
-import dataclasses
 import pathlib
 
 import pytest
 
 from tests.cloud.deployment import exports
 from tests.job_dir.reports import short_report
-from tests.training_fixtures import dataset, reused
-from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
-from tfps.experiment.experiment import Data
-from tfps.job_dir import report
+from tfps.experiment.experiment import Train
+from tfps.job_dir import JobDir, report
 from trainer.chief.deploying import DeployPlan
-from trainer.chief.run_inputs import RunInputs
 
 IMAGE = "us-central1-docker.pkg.dev/my-project/images/serving:2.20.0"
 VERTEX = "--target=vertex --project=my-project --region=us-central1"
@@ -105,10 +101,9 @@ def job_dir_fixture(tmp_path):
 def finish(job_dir, **fields):
     """Writes the report of a finished job, and carries out its plan; returns the exit code."""
     found = {"export": f"{job_dir}/export/2", **fields}
-    report.write(job_dir, short_report(status="finished", **found))
-    return DeployPlan.parse(f"--target=tfserving --output={job_dir}/served", job_dir).carry_out(
-        job_dir
-    )
+    report.write(JobDir(job_dir), short_report(status="finished", **found))
+    plan = DeployPlan.parse(f"--target=tfserving --output={job_dir}/served", job_dir)
+    return plan.carry_out(JobDir(job_dir))
 
 
 def served(job_dir):
@@ -138,12 +133,7 @@ def test_a_deployment_that_fails_says_how_to_try_again(job_dir, caplog, capsys):
 
 
 def test_a_run_that_will_have_nothing_to_deploy_is_refused(tmp_path):
-    directory = str(tmp_path / "data")
-    experiment = reused(dataset(directory, records=34)).experiment
-    train = dataclasses.replace(experiment.train, export="none")
-    experiment = dataclasses.replace(experiment, data=Data(train=directory), train=train, mode=None)
     job_dir = str(tmp_path / "job")
-    inputs = RunInputs.check(experiment, Cluster(), job_dir, None)
     plan = DeployPlan.parse(f"--target=tfserving --output={job_dir}/served", job_dir)
     with pytest.raises(UserError, match=r"--deploy_to with --train\.export=none"):
-        plan.check(inputs)
+        plan.check(Train(export="none"))

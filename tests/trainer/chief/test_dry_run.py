@@ -8,13 +8,13 @@ import pytest
 
 from configs.smoke import get_config
 from tests.loaded import client
-from tests.training_fixtures import dataset
+from tests.training_fixtures import dataset, inputs_of
 from tfps import byte_size
 from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
+from tfps.job_dir import JobDir
 from tfps.planner.memory import PROCESS_BYTES, WORKING_BYTES, Placement
 from trainer.chief import preflight
-from trainer.chief.run_inputs import RunInputs
 
 THREE_PS = Cluster(("h:1",), ("h:2", "h:3"), ("h:4", "h:5", "h:6"))
 
@@ -39,7 +39,7 @@ def test_a_chiefs_machine_has_room_for_the_worker_beside_it(data, tmp_path):
     )
     told = []
     for cluster in (THREE_PS, dataclasses.replace(THREE_PS, chief_works=True)):
-        inputs = RunInputs.check(experiment, cluster, str(tmp_path), None)
+        inputs = inputs_of(experiment, tmp_path, cluster)
         [line] = [line for line in preflight.dry_run_lines(inputs) if line.startswith("chief: ")]
         told.append(line)
     assert re.fullmatch(r"chief: needs about \S+ \S+", told[0])
@@ -56,10 +56,10 @@ def test_the_plan_is_a_table_with_every_share(data, tmp_path):
     experiment = dataclasses.replace(
         experiment, data=dataclasses.replace(experiment.data, train=data)
     )
-    inputs = RunInputs.check(experiment, THREE_PS, str(tmp_path), None)
+    inputs = inputs_of(experiment, tmp_path, THREE_PS)
     text = preflight.dry_run_lines(inputs)
     assert text[0] == "smoke on 3 ps"
-    placement = Placement.of(inputs.layout, 2)
+    placement = Placement.of(inputs.plan.layout, 2)
     header = text.index("")
     table = [line.split() for line in text[header + 2 : text.index("", header + 1)]]
     assert [(line[:2], line[2]) for line in table] == [
@@ -84,12 +84,13 @@ def test_the_plan_says_what_the_job_dir_keeps_and_what_is_free(data, tmp_path):
     experiment = dataclasses.replace(
         experiment, data=dataclasses.replace(experiment.data, train=data)
     )
-    inputs = RunInputs.check(experiment, THREE_PS, str(tmp_path), None)
+    inputs = inputs_of(experiment, tmp_path, THREE_PS)
     [line] = [line for line in preflight.dry_run_lines(inputs) if line.startswith("disk: ")]
-    size = byte_size.show(Placement.of(inputs.layout, 1).all_bytes)
+    size = byte_size.show(Placement.of(inputs.plan.layout, 1).all_bytes)
     assert line.startswith(f"disk: {tmp_path} keeps up to 4 checkpoints of {size} and 3 exports of")
     assert re.search(r" in all; its disk has \S+ \S+ left$", line)
-    [line] = preflight.disk_lines(dataclasses.replace(inputs, job_dir="gs://bucket/job"))
+    in_bucket = dataclasses.replace(inputs.settings, job_dir=JobDir("gs://bucket/job"))
+    [line] = preflight.disk_lines(inputs._replace(settings=in_bucket))
     assert line.endswith(" in all; in a bucket")
 
 
@@ -99,7 +100,7 @@ def test_the_plan_of_replicas_has_no_wire(data, tmp_path):
         experiment, data=dataclasses.replace(experiment.data, train=data)
     )
     replicas = Cluster(("h:1",), ("h:2",))
-    text = preflight.dry_run_lines(RunInputs.check(experiment, replicas, str(tmp_path), None))
+    text = preflight.dry_run_lines(inputs_of(experiment, tmp_path, replicas))
     assert text[0] == "smoke in each of 2 replicas, as on one ps"
     assert not any(line.startswith("wire:") for line in text)
 
@@ -117,7 +118,7 @@ def test_what_needs_ps_is_refused_without(tmp_path, part, settings, message):
     changed = dataclasses.replace(getattr(experiment, part), **settings)
     experiment = dataclasses.replace(experiment, **{part: changed})
     with pytest.raises(UserError, match=message):
-        RunInputs.check(experiment, Cluster(("h:1",), ("h:2",)), str(tmp_path), None)
+        inputs_of(experiment, tmp_path, Cluster(("h:1",), ("h:2",)))
 
 
 def test_the_launcher_prints_the_chief_s_plan_and_starts_nothing(data, tmp_path):

@@ -7,16 +7,15 @@ import json
 import pytest
 
 from tests import frozen
-from tests.training_fixtures import dataset
+from tests.training_fixtures import dataset, inputs_of
 from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
 from tfps.evaluation.history import Evaluations
 from tfps.experiment.experiment import Data
-from tfps.job_dir import report
+from tfps.job_dir import JobDir, report
 from trainer.chief.interruption import Interruption
 from trainer.chief.monitoring import Monitoring
 from trainer.chief.run import run
-from trainer.chief.run_inputs import RunInputs
 from trainer.chief.wait_limits import WaitLimits
 from trainer.console.terminal import ProgressDisplay
 
@@ -40,13 +39,14 @@ def train(data, job_dir, cluster=None, eval_data="train", **settings):
         data=Data(train=str(data / "train"), eval=str(data / eval_data)),
         train=dataclasses.replace(experiment.train, **{"epochs": EPOCHS, **settings}),
     )
-    inputs = RunInputs.check(experiment, cluster or Cluster(), str(job_dir), None)
+    inputs = inputs_of(experiment, job_dir, cluster)
     display = ProgressDisplay(io.StringIO(), False)
-    limits = WaitLimits(evaluator_wait_seconds=0.2)
+    limits = WaitLimits(task_wait_seconds=0.2)
     run(inputs, limits, Interruption(grace_seconds=0.0), display, Monitoring())
-    return report.read(str(job_dir))
+    return report.read(JobDir(job_dir))
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_improve_is_stopped_and_stays_so(data, tmp_path):
     done = train(data, tmp_path, early_stopping=2)
     assert (done["status"], done["epochs"]) == ("finished", 3)
@@ -58,7 +58,7 @@ def test_a_model_that_cannot_improve_is_stopped_and_stays_so(data, tmp_path):
         "evaluations"
     )
     assert done["best_evaluation"] == {"metric": "loss", **done["evaluations"][0]}
-    assert [x.records for x in Evaluations(str(tmp_path)).all()] == [70] * 3
+    assert [x.records for x in Evaluations(JobDir(tmp_path)).all()] == [70] * 3
 
     again = train(data, tmp_path, early_stopping=2)
     for field in ("status", "epochs", "steps", "metrics", "evaluations", "stopped_early"):
@@ -82,7 +82,7 @@ def test_evaluations_on_other_data_are_made_again(data, tmp_path, caplog):
     train(data, tmp_path, epochs=1)
     done = train(data, tmp_path, epochs=2, eval_data="other")
     assert "deleted 1 evaluations: of other data" in caplog.text
-    assert [(x.epoch, x.records) for x in Evaluations(str(tmp_path)).all()] == [(1, 50), (2, 50)]
+    assert [(x.epoch, x.records) for x in Evaluations(JobDir(tmp_path)).all()] == [(1, 50), (2, 50)]
     assert [entry["epoch"] for entry in done["evaluations"]] == [1, 2]
     assert done["stopped_early"] is None
 
@@ -92,7 +92,7 @@ def test_the_chief_evaluates_itself_what_an_evaluator_does_not(data, tmp_path, c
     assert "evaluator 0 (nowhere:1) has not evaluated" in caplog.text
     assert "within 0 s: the workers do it now" in caplog.text
     assert (done["status"], done["export_best"]) == ("finished", None)
-    [evaluation] = Evaluations(str(tmp_path)).all()
+    [evaluation] = Evaluations(JobDir(tmp_path)).all()
     assert (evaluation.epoch, evaluation.records) == (2, 70)
     assert done["metrics"] == evaluation.metrics
 
@@ -110,17 +110,18 @@ def test_the_model_that_is_wanted_is_exported(data, tmp_path):
     """All evaluations measure the same, and of equals the first is the best."""
     for choice in ("best", "none"):
         done = train(data, tmp_path / choice, epochs=2, export=choice)
-        first, _ = (x.checkpoint for x in Evaluations(str(tmp_path / choice)).all())
+        first, _ = (x.checkpoint for x in Evaluations(JobDir(tmp_path / choice)).all())
         wanted = {"1": first} if choice == "best" else {}
         assert exported(tmp_path / choice) == wanted
         assert done["export"] == (f"{tmp_path / choice}/export/1" if wanted else None)
         assert done["status"] == "finished"
 
 
+@pytest.mark.slow
 def test_each_run_exports_a_version_and_old_ones_go(data, tmp_path):
     for epochs in (1, 2):
         done = train(data, tmp_path, epochs=epochs, keep_exports=1)
-    assert exported(tmp_path) == {"2": Evaluations(str(tmp_path)).all()[1].checkpoint}
+    assert exported(tmp_path) == {"2": Evaluations(JobDir(tmp_path)).all()[1].checkpoint}
     assert done["export"] == f"{tmp_path}/export/2"
 
 
@@ -155,4 +156,4 @@ def test_what_needs_evaluations_is_refused_without(data, tmp_path):
         )
         said = "best" if value == "best" else "loss<1"
         with pytest.raises(UserError, match=f"{name}={said} without --data.eval; name eval"):
-            RunInputs.check(experiment, Cluster(), str(tmp_path), None)
+            inputs_of(experiment, tmp_path)

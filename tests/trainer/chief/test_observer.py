@@ -6,22 +6,19 @@ import pytest
 
 from tfps.checkpoint.checkpoint import TrainedEpoch, TrainingLosses
 from tfps.cluster.monitor import Failure, Failures
-from tfps.coordinator.coordinator import Progress, WorkerShares
+from tfps.coordinator.coordinator import TrainingMeter
 from tfps.evaluation.history import Evaluation
 from tfps.job_dir.report import SaveCounts, StalenessCounts
 from tfps.job_dir.task_name import TaskName
-from tfps.monitoring.events import CheckpointSaved, EpochTrained, Evaluated, Sampled
+from tfps.monitoring.events import CheckpointSaved, EpochTrained, Evaluated
 from trainer.chief.observer import RunObserver
-
-SHARES = WorkerShares([0])
 
 
 def observer(past=(), sample_seconds=0.0):
     """An observer, and what it tells."""
     told = []
     recorder = types.SimpleNamespace(tell=told.append, close=lambda: None)
-    board = types.SimpleNamespace(note=lambda progress: None)
-    return RunObserver(recorder, board, past, sample_seconds), told
+    return RunObserver(recorder, None, past, sample_seconds), told
 
 
 def queue(epoch=0, trained=0):
@@ -41,29 +38,49 @@ def evaluation(steps, epoch, cursor=0):
     return Evaluation(name, steps, epoch, 10, {"loss": 0.5}, 1.0, {})
 
 
+def measured(meter, state, examples, loss_sum):
+    """A meter that has seen so many records and so much loss of leases in flight."""
+    meter.measure(state, examples, loss_sum)
+    return meter
+
+
 def test_a_sample_has_the_mean_loss_since_the_last_one():
     seen, told = observer()
-    seen.training_began(None, queue())
+    meter = TrainingMeter([0])
+    meter.begin(queue())
     seen._sample_seconds = 1e9
-    seen.progressed(Progress(0, 10, 1.0, 2.0), queue(), SHARES, lambda: 1)
-    seen.progressed(Progress(0, 10, 1.0, None), queue(), SHARES, lambda: 1)
+    seen.progressed(measured(meter, queue(), 10, 20.0), queue(), lambda: 1)
+    seen.progressed(measured(meter, queue(), 10, 20.0), queue(), lambda: 1)
+    assert meter.loss == 2.0
     seen._sample_seconds = 0.0
-    seen.progressed(Progress(0, 40, 1.0, 1.0), queue(), SHARES, lambda: 4)
-    seen.progressed(Progress(1, 40, 1.0, None), queue(1), SHARES, lambda: 4)
-    first, second = (event for event in told if isinstance(event, Sampled))
+    seen.progressed(measured(meter, queue(), 40, 50.0), queue(), lambda: 4)
+    assert meter.loss == 1.0
+    seen.progressed(measured(meter, queue(1), 40, 50.0), queue(1), lambda: 4)
+    first, second = told
     assert (first.examples, first.steps, first.repeated, first.bad) == (40, 4, 3, 1)
     assert first.loss == pytest.approx((10 * 2.0 + 30 * 1.0) / 40)
     assert (second.epoch, second.loss, second.examples_per_second) == (1, None, 0.0)
 
 
+def test_what_was_trained_before_a_resume_is_in_no_sample():
+    meter = TrainingMeter([0])
+    meter.begin(queue(1, 500))
+    assert meter.since_sample()[0] == 0
+    sample = measured(meter, queue(1, 500), 10, 5.0).sample(queue(1, 500), 51)
+    assert (sample.examples, sample.loss) == (510, 0.5)
+    assert 0 < sample.examples_per_second < 1e9
+
+
 def test_a_short_run_has_a_sample_too():
     seen, told = observer(sample_seconds=1e9)
-    seen.training_began(None, queue())
-    seen.paused(queue(), SHARES, lambda: 0)
-    seen.progressed(Progress(0, 10, 1.0, 2.0), queue(), SHARES, lambda: 1)
+    meter = TrainingMeter([0])
+    seen.paused(meter, queue(), lambda: 0)
+    meter.begin(queue())
+    seen.paused(meter, queue(), lambda: 0)
+    seen.progressed(measured(meter, queue(), 10, 20.0), queue(), lambda: 1)
     for _ in range(2):
-        seen.paused(queue(), SHARES, lambda: 1)
-    (sample,) = (event for event in told if isinstance(event, Sampled))
+        seen.paused(meter, queue(), lambda: 1)
+    (sample,) = told
     assert (sample.examples, sample.steps, sample.loss) == (10, 1, 2.0)
 
 

@@ -7,16 +7,15 @@ import math
 import numpy as np
 
 from configs.smoke import get_config
-from tests.training_fixtures import dataset
-from tfps.cluster.spec import Cluster
+from tests.training_fixtures import dataset, inputs_of
 from tfps.experiment.experiment import Data
+from tfps.job_dir import JobDir
 from tfps.monitoring import recorder
 from tfps.monitoring.events import ParametersMeasured
 from trainer.chief.engine import spread
 from trainer.chief.interruption import Interruption
 from trainer.chief.monitoring import Monitoring
 from trainer.chief.run import run
-from trainer.chief.run_inputs import RunInputs
 from trainer.chief.wait_limits import WaitLimits
 from trainer.console.terminal import ProgressDisplay
 
@@ -42,13 +41,13 @@ def test_a_run_tells_of_its_parameters_every_second_epoch(tmp_path):
         data=Data(train=data),
         train=dataclasses.replace(experiment.train, epochs=5),
     )
-    inputs = RunInputs.check(experiment, Cluster(), str(tmp_path / "job"), None)
+    inputs = inputs_of(experiment, tmp_path / "job")
     display = ProgressDisplay(io.StringIO(), False)
     monitoring = Monitoring(histograms_every=2)
     run(inputs, WaitLimits(), Interruption(grace_seconds=0.0), display, monitoring)
     found = [
         event
-        for event in recorder.read(str(tmp_path / "job"))
+        for event in recorder.read(JobDir(tmp_path / "job"))
         if isinstance(event, ParametersMeasured)
     ]
     assert [event.epoch for event in found] == [2, 4]

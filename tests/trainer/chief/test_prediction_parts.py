@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from configs.smoke import get_config
-from tests.training_fixtures import dataset
-from tfps.cluster.spec import Cluster
+from tests.training_fixtures import dataset, inputs_of
 from tfps.data.record_source import pieces_of
 from tfps.errors import UserError
 from tfps.evaluation.metrics import EvaluatedPiece
 from tfps.storage import files
 from trainer.chief.data_pass import PartsOf, PredictionParts, predicted_bytes
-from trainer.chief.run_inputs import RunInputs, first_values
+from trainer.chief.run_inputs import first_values
 
 FORMS = ("csv", "parquet", "tfrecord")
 RECORDS = 6000
@@ -30,11 +29,11 @@ def inputs_fixture(tmp_path_factory):
     experiment = dataclasses.replace(
         experiment, data=dataclasses.replace(experiment.data, train=data)
     )
-    return RunInputs.check(experiment, Cluster(), str(directory / "job"), None)
+    return inputs_of(experiment, directory / "job")
 
 
 def parts_in(directory, inputs, form, keep=("token",), checkpoint="checkpoint"):
-    data = inputs.data.of_epoch(0)
+    data = inputs.data.train.of_epoch(0)
     of = PartsOf((checkpoint, 1.0), data.identity, keep, form)
     return PredictionParts(str(directory), of, data, ["label"])
 
@@ -42,8 +41,8 @@ def parts_in(directory, inputs, form, keep=("token",), checkpoint="checkpoint"):
 def write(parts, inputs, shards):
     """Writes parts with predictions that are drawn; returns their bytes."""
     draw = np.random.default_rng(1)
-    values = first_values(inputs.experiment.task, inputs.data.of_epoch(0))
-    data = inputs.data.of_epoch(0)
+    values = first_values(inputs.settings.experiment.task, inputs.data.train.of_epoch(0))
+    data = inputs.data.train.of_epoch(0)
     for piece in pieces_of(data, 1000, iter(shards)):
         known = {name: values[name].numpy()[: piece.records] for name in ("token", "label")}
         found = {"predictions": draw.random([piece.records, 1], np.float32)}
@@ -73,7 +72,7 @@ def test_the_manifest_has_the_bytes_of_parts_whoever_wrote_them(
 @pytest.mark.parametrize("form", FORMS)
 def test_what_parts_will_take_is_known_before_they_are_written(inputs, tmp_path, form):
     parts = parts_in(tmp_path, inputs, form)
-    kept = [x for x in inputs.experiment.task.features() if x.name == "token"]
+    kept = [x for x in inputs.settings.experiment.task.features() if x.name == "token"]
     expected = predicted_bytes(inputs, parts, kept, form)
     write(parts, inputs, range(4))
     manifest = json.loads(pathlib.Path(parts.finish()).read_text())

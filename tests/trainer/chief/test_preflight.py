@@ -12,15 +12,15 @@ import tensorflow as tf
 from configs.smoke import get_config
 from tests import peers
 from tests.peers import Peer
-from tests.training_fixtures import dataset
+from tests.training_fixtures import dataset, inputs_of
 from tfps.cluster.liveness import Liveness, ServerIdentity
 from tfps.cluster.spec import Cluster
 from tfps.coordinator.connector import Connector
 from tfps.errors import UserError
+from tfps.job_dir import JobDir
 from tfps.job_dir.task_files import TaskInfo
 from tfps.job_dir.task_name import TaskName
 from trainer.chief import preflight
-from trainer.chief.run_inputs import RunInputs
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def inputs_for(data, job_dir, cluster, ps_memory=None, **train):
         data=dataclasses.replace(experiment.data, train=data),
         train=dataclasses.replace(experiment.train, **train),
     )
-    return RunInputs.check(experiment, cluster, str(job_dir), ps_memory)
+    return inputs_of(experiment, job_dir, cluster, ps_memory)
 
 
 def table(printed):
@@ -70,7 +70,7 @@ def test_the_table_says_of_every_task_whether_it_can_take_part(
         refusing = peers.refusing_address()
         cluster = Cluster(("127.0.0.1:1",), (silent.address, refusing), (ps,))
         own = TaskInfo.own(cluster.tasks(), ServerIdentity.ask(ps, 20).incarnation, 1 << 33)
-        own.write(str(tmp_path), TaskName("ps", 0))
+        own.write(JobDir(tmp_path), TaskName("ps", 0))
         assert not preflight.show_tasks(inputs_for(data, tmp_path, cluster), 0.0)
     assert table(capsys.readouterr().out) == [
         ["task", "address", "reachable", "answers", "TensorFlow", "what to do"],
@@ -90,16 +90,16 @@ def test_a_ps_that_tells_of_too_little_memory_cannot_take_part(data, ps, tmp_pat
         (needed - 1, needed, True),  # the flag says better
     ):
         own = TaskInfo.own(cluster.tasks(), incarnation, memory)
-        own.write(str(tmp_path), TaskName("ps", 0))
+        own.write(JobDir(tmp_path), TaskName("ps", 0))
         inputs = inputs_for(data, tmp_path, cluster, ps_memory)
         assert preflight.show_tasks(inputs, 0.0) == is_fit
         [_, line] = table(capsys.readouterr().out)
         assert is_fit == (line[-1] == "nothing")
         assert is_fit != line[-1].startswith("it needs about 1 GiB of memory, and may have ")
-    own.write(str(tmp_path), TaskName("ps", 0))
+    own.write(JobDir(tmp_path), TaskName("ps", 0))
     connector = Connector(
         cluster,
-        str(tmp_path),
+        JobDir(tmp_path),
         0.1,
         min_workers=0,
         again=False,

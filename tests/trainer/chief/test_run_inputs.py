@@ -8,13 +8,11 @@ import pytest
 
 import tfps
 from configs.smoke import Smoke, get_config
-from tests.training_fixtures import dataset
-from tfps.cluster.spec import Cluster
+from tests.training_fixtures import dataset, inputs_of
 from tfps.data import manifest as manifests
 from tfps.data.examples import ValueCounts
 from tfps.errors import UserError
 from tfps.leases.lease import EpochOrder
-from trainer.chief.run_inputs import RunInputs
 
 
 @pytest.fixture(scope="module")
@@ -29,19 +27,19 @@ def inputs(directory, job_dir, batch_size, max_bad_records=0):
         data=tfps.Data(train=directory, eval=directory, max_bad_records=max_bad_records),
         train=tfps.Train(batch_size=batch_size, drop_remainder=True),
     )
-    return RunInputs.check(experiment, Cluster(), str(job_dir), None)
+    return inputs_of(experiment, job_dir)
 
 
 def test_whole_batches_leave_out_the_last_records_of_shards(directory, tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         found = inputs(directory, tmp_path, 16)
-    assert [shard.records for shard in found.data.of_epoch(0).shards] == [32, 32, 32]
+    assert [shard.records for shard in found.data.train.of_epoch(0).shards] == [32, 32, 32]
     assert "4 of 100 records are never trained" in caplog.text
-    assert found.eval_data.records == 100
-    chunks = EpochOrder.of(found.experiment).chunks(found.data.shards_of(0), 0)
+    assert found.data.eval.records == 100
+    chunks = EpochOrder.of(found.settings.experiment).chunks(found.data.train.shards_of(0), 0)
     assert all(chunk.records % 16 == 0 for chunk in chunks)
     caplog.clear()
-    assert inputs(directory, tmp_path, 1).data.of_epoch(0).records == 100
+    assert inputs(directory, tmp_path, 1).data.train.of_epoch(0).records == 100
     assert not caplog.text
 
 
@@ -65,9 +63,9 @@ def test_each_epoch_has_its_own_data(directory, tmp_path):
         experiment = dataclasses.replace(
             get_config(), data=tfps.Data(train=train), train=tfps.Train(epochs=3)
         )
-        return RunInputs.check(experiment, Cluster(), str(tmp_path / "job"), None)
+        return inputs_of(experiment, tmp_path / "job")
 
-    data = check(directory, other).data
+    data = check(directory, other).data.train
     assert [data.of_epoch(epoch).records for epoch in range(4)] == [100, 50, 100, 50]
     with pytest.raises(UserError, match=f"--data.train={tmp_path}/none does not exist"):
         check(directory, other, f"{tmp_path}/none")
@@ -83,7 +81,7 @@ def test_what_a_job_begins_with_is_looked_at_until_it_has_a_checkpoint(directory
     )
 
     def check():
-        return RunInputs.check(experiment, Cluster(), str(tmp_path / "job"), None)
+        return inputs_of(experiment, tmp_path / "job")
 
     with pytest.raises(
         UserError, match=r"--train.init_from=.*/other holds no checkpoint; name a job's"
@@ -92,7 +90,7 @@ def test_what_a_job_begins_with_is_looked_at_until_it_has_a_checkpoint(directory
     path = tmp_path / "job/checkpoints/000000000016-000002-000000000000"
     path.mkdir(parents=True)
     (path / "commit.json").touch()
-    assert check().experiment is experiment
+    assert check().settings.experiment is experiment
 
 
 def test_records_that_cannot_be_trained_are_refused_before_the_run_begins(directory, tmp_path):
@@ -113,10 +111,10 @@ def test_records_that_cannot_be_trained_are_refused_before_the_run_begins(direct
     def check(task, max_bad_records):
         data = tfps.Data(train=lacking.directory, max_bad_records=max_bad_records)
         experiment = dataclasses.replace(get_config(), task=task, data=data)
-        return RunInputs.check(experiment, Cluster(), str(tmp_path / "job"), None)
+        return inputs_of(experiment, tmp_path / "job")
 
-    assert check(WithDefault(), 0).data.of_epoch(0).records == 100
-    assert check(Smoke(), 3).data.of_epoch(0).records == 100
+    assert check(WithDefault(), 0).data.train.of_epoch(0).records == 100
+    assert check(Smoke(), 3).data.train.of_epoch(0).records == 100
 
 
 def test_a_label_has_no_default(directory, tmp_path):
@@ -128,4 +126,4 @@ def test_a_label_has_no_default(directory, tmp_path):
         get_config(), task=WithDefault(), data=tfps.Data(train=directory)
     )
     with pytest.raises(UserError, match="label 'label' has a default: every record without it"):
-        RunInputs.check(experiment, Cluster(), str(tmp_path / "job"), None)
+        inputs_of(experiment, tmp_path / "job")

@@ -6,22 +6,16 @@ import pytest
 from tests.polling import Polling
 from tfps.cluster.liveness import Liveness
 from tfps.cluster.monitor import TaskMonitor
+from tfps.job_dir import JobDir
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
 from tfps.worker.loop import SyncEvery
-from trainer.chief.state import ChiefState, WorkerChanges
+from trainer.chief.state import ChiefState
 from trainer.chief.wait_limits import WaitLimits
 
 PS = TaskName("ps", 0)
 LIMIT_SECONDS = 60
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Connection:
@@ -39,17 +33,12 @@ class Connection:
         return True
 
 
-@pytest.fixture(name="clock")
-def clock_fixture():
-    return Clock()
-
-
 @pytest.fixture(name="state")
 def state_fixture(tmp_path, clock):
     """Of a chief whose workers have changed; training goes on after 20 s."""
     addresses = {TaskName("worker", 0): "host:1"}
     monitor = TaskMonitor(addresses, Polling(addresses, lambda address: Liveness.REFUSES))
-    job_dir = str(tmp_path)
+    job_dir = JobDir(tmp_path)
     state = ChiefState(
         limits=WaitLimits(),
         connector=Connection(),
@@ -61,8 +50,7 @@ def state_fixture(tmp_path, clock):
         observer=None,
         sync_every=SyncEvery(1),
     )
-    state.changes = WorkerChanges(clock)
-    state.changes.begin()
+    state.restart.changes.begin()
     state.trained(0)
     clock.now += 20
     state.trained(16)
@@ -120,7 +108,7 @@ def test_whoever_was_told_looks_again_after_a_while_only(state):
 
 
 def test_a_chief_that_was_superseded_learns_it_when_it_looks(state, tmp_path):
-    ChiefFence.take_over(str(tmp_path))
+    ChiefFence.take_over(JobDir(tmp_path))
     assert not state.is_asked_to_save
     with pytest.raises(SupersededError):
         look(state)

@@ -6,6 +6,7 @@ import types
 import psutil
 import pytest
 
+from tfps.job_dir import JobDir
 from tfps.job_dir.task_files import TaskUsage
 from tfps.job_dir.task_name import TaskName
 from trainer.chief.monitoring import TaskUsages
@@ -32,7 +33,7 @@ def test_a_process_tells_what_it_has_sent():
 
 
 def test_each_report_is_told_once_and_none_of_before(tmp_path):
-    job_dir = str(tmp_path)
+    job_dir = JobDir(tmp_path)
     TaskUsage(1.0, 10, 0.1).write(job_dir, PS)  # of a ps that is gone
     usages = TaskUsages(job_dir, CLUSTER)
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.job_dir.reports import short_report
 from tests.project import ROOT
-from tfps.job_dir import report
+from tfps.job_dir import JobDir, report
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"  # which a process that has loaded it quietly hands on
 
@@ -27,7 +27,7 @@ def python(*arguments, **variables):
 
 
 def test_a_summary_is_all_that_is_said(tmp_path):
-    report.write(str(tmp_path), short_report(epochs=1, steps=3, seconds=1.0))
+    report.write(JobDir(tmp_path), short_report(epochs=1, steps=3, seconds=1.0))
     printed = python("-m", "trainer.report", str(tmp_path))
     assert (printed.returncode, printed.stderr) == (0, "")
     assert [line.split()[0] for line in printed.stdout.splitlines()] == [

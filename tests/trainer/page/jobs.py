@@ -1,6 +1,7 @@
 """Jobs that never ran, with all that a page shows of one."""
 
 from tests.job_dir.reports import full_report
+from tfps.job_dir import JobDir
 from tfps.job_dir import report as report_file
 from tfps.job_dir.report import SaveCounts, StalenessCounts, WorkerShare
 from tfps.job_dir.task_files import TaskUsage
@@ -80,8 +81,8 @@ def events(config="criteo", **settings):
 def write(job_dir, happened, **fields):
     """Makes a job's directory of what happened in it; returns its path."""
     job_dir.mkdir()
-    report_file.write(str(job_dir), full_report(status="finished", error=None, **fields))
-    history = RunHistory(str(job_dir), BEGAN)
+    report_file.write(JobDir(job_dir), full_report(status="finished", error=None, **fields))
+    history = RunHistory(JobDir(job_dir), BEGAN)
     for event in happened:
         history.tell(event)
     history.flush()

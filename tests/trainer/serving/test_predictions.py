@@ -56,6 +56,7 @@ def check_columns(answer, expected):
         np.testing.assert_allclose(found[name], values, rtol=0, atol=1e-6)
 
 
+@pytest.mark.quick("kinds")
 def test_rows(served):
     server, model, records = served
     check_rows(server.ask({"instances": rows_of(records)}), model.predict(records))

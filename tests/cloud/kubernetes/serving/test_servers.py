@@ -98,6 +98,7 @@ def test_a_model_is_put_behind_an_address_and_taken_away(cluster, controller, jo
     assert "there is no deployment census in the context's namespace" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_policy_goes_last_and_comes_first(cluster, controller, job_dir, capfd):
     assert send(job_dir) == 0
     assert run("undeploy census") == 0
@@ -162,6 +163,7 @@ def test_there_is_nothing_to_go_back_to(cluster, controller, job_dir, capfd):
     assert "there is no deployment other" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_no_rollback_to_a_version_that_is_gone(cluster, controller, cloud, capfd):
     job_dir = exports.upload("gs://bucket/runs/gone", 1, 2)
     for version in (1, 2):
@@ -174,6 +176,7 @@ def test_no_rollback_to_a_version_that_is_gone(cluster, controller, cloud, capfd
     assert served(cluster) == 2
 
 
+@pytest.mark.slow
 def test_no_rollback_without_what_names_the_version(cluster, controller, job_dir, capfd):
     for version in (1, 2):
         assert send(job_dir, f"--version={version}") == 0
@@ -184,6 +187,7 @@ def test_no_rollback_without_what_names_the_version(cluster, controller, job_dir
     assert served(cluster) == 2
 
 
+@pytest.mark.quick("False")
 @pytest.mark.parametrize("gives_up", [True, False])
 def test_servers_that_cannot_load_a_model_take_nothing_away(
     cluster, controller, job_dir, capfd, gives_up
@@ -205,6 +209,7 @@ def test_servers_that_cannot_load_a_model_take_nothing_away(
     assert served(cluster) == 2
 
 
+@pytest.mark.slow
 def test_a_number_that_changes_by_itself_is_left_alone(cluster, controller, job_dir):
     assert send(job_dir, "--min_replicas=2", "--max_replicas=5") == 0
     assert kinds(cluster) == [*KINDS, "HorizontalPodAutoscaler"]
@@ -220,6 +225,7 @@ def test_a_number_that_changes_by_itself_is_left_alone(cluster, controller, job_
     assert "HorizontalPodAutoscaler" not in kinds(cluster)
 
 
+@pytest.mark.slow
 def test_another_programs_autoscaler_is_left_alone(cluster, controller, job_dir):
     assert send(job_dir, "--max_replicas=2") == 0
     found = only(cluster, "HorizontalPodAutoscaler")
@@ -241,6 +247,7 @@ def test_an_interrupted_wait_leaves_the_rollout_going(
     assert kinds(cluster) == KINDS
 
 
+@pytest.mark.slow
 def test_what_no_revision_needs_is_deleted(cluster, controller, job_dir):
     for version in (1, 2, 3):
         assert send(job_dir, f"--version={version}") == 0
@@ -269,6 +276,7 @@ def test_what_somebody_else_made_is_left_alone(cluster, controller, job_dir, cap
         found["metadata"]["labels"] = own
 
 
+@pytest.mark.quick("503-True")
 @pytest.mark.parametrize(("code", "is_carried_out"), [(409, False), (503, True)])
 def test_commands_that_fail_are_repeated(cluster, controller, job_dir, code, is_carried_out):
     answer, failed = cluster.answer, set()

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from cloud import deploy as program
-from cloud.vertex import rest
-from cloud.vertex.serving import health
+from cloud.vertex import client
+from cloud.vertex.serving import predictions
 from tests.cloud.deployment import exports
 from tests.cloud.vertex.conftest import PLACE
 from tests.cloud.vertex.fake_serving import FakeServing, is_whole
@@ -28,9 +28,9 @@ def serving_fixture():
 @pytest.fixture(name="deploy")
 def deploy_fixture(serving, capfd, monkeypatch):
     """Runs the program on the stand-in; returns its exit code, and what it wrote."""
-    monkeypatch.setattr(rest, "_FIRST_WAIT", 0.01)
-    monkeypatch.setattr(health, "_SETTLE_SECONDS", 0.2)
-    monkeypatch.setattr(health, "_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(client, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr(predictions, "_SETTLE_SECONDS", 0.2)
+    monkeypatch.setattr(predictions, "_PAUSE_SECONDS", 0.02)
 
     def deploy(*argv):
         place = (*PLACE, f"--vertex_endpoint={serving.endpoint}", "--poll_seconds=0.01")

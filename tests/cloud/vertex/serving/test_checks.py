@@ -7,8 +7,8 @@ import pytest
 from cloud.deployment.deployment import Deployment
 from cloud.deployment.served_model import ServedModel
 from cloud.vertex import checks as machines
+from cloud.vertex.checks import VertexSettings
 from cloud.vertex.serving import checks
-from cloud.vertex.settings import VertexSettings
 from tests.cloud.vertex.serving.conftest import FEATURES, IMAGE, SIGNATURES
 from tfps.errors import UserError
 

@@ -1,20 +1,12 @@
 import pytest
 
-from tfps.coordinator.coordinator import Recoveries
 from tfps.errors import RunError
 from tfps.job_dir.report import ReportedRecovery
+from trainer.chief.state import Recoveries
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def test_a_recovery_lasts_from_the_loss_to_the_next_trained_batch():
-    clock = Clock()
-    recoveries = Recoveries(clock)
+def test_a_recovery_lasts_from_the_loss_to_the_next_trained_batch(clock):
+    recoveries = Recoveries()
     recoveries.restored(0)
     assert recoveries.trained(800) is None
     clock.now = 110.0
@@ -22,10 +14,10 @@ def test_a_recovery_lasts_from_the_loss_to_the_next_trained_batch():
     recoveries.restored(500)
     clock.now = 117.0
     assert recoveries.trained(500) is None  # where it was restored
-    assert recoveries.report()[0].seconds is None
+    assert recoveries.made[0].seconds is None
     assert recoveries.trained(516) == 7.0
     assert recoveries.trained(532) is None
-    assert recoveries.report() == [
+    assert recoveries.made == [
         ReportedRecovery(what="ps 0 was lost", when=110.0, records=300, seconds=7.0)
     ]
 
@@ -45,4 +37,4 @@ def test_a_trained_batch_gives_new_attempts():
         recoveries.begin("ps 1 was lost")
         recoveries.restored(number)
         recoveries.trained(number + 1)
-    assert len(recoveries.report()) == 12
+    assert len(recoveries.made) == 12

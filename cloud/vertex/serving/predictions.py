@@ -1,4 +1,4 @@
-"""Whether a deployed model answers, and with numbers."""
+"""Predictions of an endpoint, and whether a deployed model makes them, with numbers."""
 
 import json
 import math
@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from cloud.vertex.rest import Rest
+from cloud.vertex.client import Client
 from cloud.vertex.serving.endpoints import Endpoint
-from cloud.vertex.serving.traffic import WHOLE
+from cloud.vertex.serving.requests import WHOLE
 from tfps.errors import RunError, UserError
 
 _ANSWERS = 3  # of a deployed model, which are enough
@@ -27,50 +27,42 @@ class UnhealthyError(RunError):
 class Predictions:
     """Asks an endpoint for predictions."""
 
-    def __init__(self, rest: Rest, url: str, is_stand_in: bool = False):
-        """Reaches the endpoints of a region.
-
-        Args:
-            is_stand_in: Whether that is a stand-in, which endpoints have no address beside.
-        """
-        self._rest = rest
-        self._url = url
-        self._is_stand_in = is_stand_in
+    def __init__(self, client: Client, say: Callable[[str], None]):
+        self._client = client
+        self._say = say
 
     def ask(
-        self, endpoint: Endpoint, body: Mapping[str, Any], is_repeated: bool = True
+        self, endpoint: Endpoint, body: Mapping[str, Any], is_retried: bool = True
     ) -> tuple[dict[str, Any], str]:
         """Asks for predictions of some records.
 
         Args:
             body: What TensorFlow Serving is asked: with `instances` alone, Vertex AI answers in its
                 own form; anything else, such as `inputs` or `signature_name`, it hands on as it is.
-            is_repeated: Whether a request without an answer is, which another deployed model may
+            is_retried: Whether a request without an answer is, which another deployed model may
                 answer then.
+
+        Returns:
+            The answer, and the id of the deployed model that gave it.
         """
-        address = f"{self._address_of(endpoint)}/{endpoint['name']}"
+        # Google's client wraps records into protocol buffers, which know no integers, and hands no
+        # headers on.
+        address = f"{self._address(endpoint)}/v1/{endpoint.name}"
         if set(body) == {"instances"}:
-            answer, _ = self._rest.post_for_headers(f"{address}:predict", body, is_repeated)
+            answer, _ = self._client.post(f"{address}:predict", body, is_retried)
             return answer, str(answer.get("deployedModelId", ""))
-        answer, headers = self._rest.post_for_headers(f"{address}:rawPredict", body, is_repeated)
+        answer, headers = self._client.post(f"{address}:rawPredict", body, is_retried)
         return answer, str(headers.get(_SERVED_BY, ""))
 
-    def check(
-        self,
-        endpoint: Endpoint,
-        deployed: str,
-        share: int,
-        body: Mapping[str, Any],
-        say: Callable[[str], None],
-    ) -> None:
-        """Asks until a deployed model has answered some times.
+    def check(self, endpoint: Endpoint, deployed: str, share: int, body: Mapping[str, Any]) -> None:
+        """Asks until a deployed model with a share of the traffic has answered some times.
 
         A request cannot choose who answers it, so others are asked as well where they have traffic.
         """
         trial = _Trial(deployed, share)
         while not trial.is_over:
             try:
-                answer, by = self.ask(endpoint, body, is_repeated=False)
+                answer, by = self.ask(endpoint, body, is_retried=False)
             except UserError as error:
                 raise UnhealthyError(f"a request for predictions has failed: {error}") from None
             except RunError as error:
@@ -78,17 +70,15 @@ class Predictions:
             else:
                 trial.add(answer, by)
         trial.check()
-        say(
+        self._say(
             f"{deployed} has answered {trial.answers} of {trial.asked} requests for predictions, "
             "all finite"
         )
 
-    def _address_of(self, endpoint: Endpoint) -> str:
+    def _address(self, endpoint: Endpoint) -> str:
         """Where an endpoint answers: some have an address of their own, and only that."""
-        own = endpoint.get("dedicatedEndpointDns")
-        if self._is_stand_in or not (endpoint.get("dedicatedEndpointEnabled") and own):
-            return self._url
-        return f"https://{own}/v1"
+        own = endpoint.dedicated_endpoint_enabled and endpoint.dedicated_endpoint_dns
+        return f"https://{own}" if own and not self._client.is_stand_in else self._client.url
 
 
 class _Trial:
