@@ -5,7 +5,7 @@ import pytest
 from cloud import cluster_in_file
 from tests.cluster_texts import SPEC, encoded
 from tfps.cluster.spec import port_error
-from tfps.cluster.tf_config import decode
+from tfps.cluster.tf_config import chief_worker_environment, decode
 from tfps.errors import UserError
 from tfps.job_dir.task_name import TaskName
 

@@ -4,6 +4,7 @@ import time
 import pytest
 
 from tests import peers
+from tests.answering_servers import AnsweringServers
 from tests.peers import Peer
 from tests.polling import Polling
 from tfps.cluster import monitor
@@ -17,7 +18,7 @@ WAIT = 20
 
 
 class Probe:
-    """Answers as told and says when it was asked."""
+    """Answers as a test says, and counts how often."""
 
     def __init__(self):
         self.seen = Liveness.ANSWERS
@@ -155,7 +156,7 @@ def test_what_was_seen_by_now_can_be_waited_for():
 
 
 def test_a_server_ends_when_the_chief_is_done():
-    with Peer(peers.answer) as chief:
+    with AnsweringServers() as chief:
 
         def leave():
             assert chief.asked.wait(WAIT)
@@ -181,16 +182,17 @@ def test_a_server_ends_when_the_chief_never_comes():
 
 def test_a_server_ends_when_the_chief_stays_away():
     options = ServerOptions(chief_wait_seconds=WAIT, chief_lost_seconds=0.1)
-    asked = 0
+    with AnsweringServers() as chief:
 
-    def answer_once(connection):
-        nonlocal asked
-        asked += 1
-        if asked == 1:
-            peers.answer(connection)
+        def leave():
+            assert chief.asked.wait(WAIT)
+            chief.close()
 
-    with Peer(answer_once) as chief, pytest.raises(RunError, match="has been away for 0 s"):
-        wait_for_end_of_chief(chief.address, lambda: False, options, threading.Event())
+        thread = threading.Thread(target=leave)
+        thread.start()
+        with pytest.raises(RunError, match="has been away for 0 s"):
+            wait_for_end_of_chief(chief.address, lambda: False, options, threading.Event())
+        thread.join()
 
 
 def test_the_last_failures_are_kept_and_all_are_counted():

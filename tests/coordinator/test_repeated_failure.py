@@ -16,12 +16,12 @@ AT_WORKER = "/job:worker/replica:0/task:{}/device:GPU:0 unknown device."
 
 
 class Quiet:
-    """A lookout that has told all it knows."""
+    """A prober that has reported all it knows."""
 
-    heard = float("inf")
+    reported_until = float("inf")
 
-    def start(self, tell):
-        """Tells nothing of itself."""
+    def start(self, on_result):
+        """Reports nothing of itself."""
 
     def stop(self):
         """Has nothing to end."""
@@ -81,8 +81,8 @@ def test_it_counts_again_after_what_was_trained_and_after_a_loss(repeated, monit
     most = [failure(worker) for worker in WORKERS * 2]
     for forget in (
         repeated.forget,
-        lambda: monitor.note(ProbeResult("host:1", Liveness.REFUSES, 0.0, 0.0)),
-        lambda: monitor.note(ProbeResult("host:1", Liveness.ANSWERS, 0.0, 0.0)),
+        lambda: monitor.record(ProbeResult("host:1", Liveness.REFUSES, 0.0, 0.0)),
+        lambda: monitor.record(ProbeResult("host:1", Liveness.ANSWERS, 0.0, 0.0)),
     ):
         repeated.note(most)
         forget()

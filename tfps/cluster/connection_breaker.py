@@ -41,8 +41,8 @@ class ReportingProber:
         self._has_news = threading.Event()
 
     @property
-    def last_heard(self) -> float:
-        return self._prober.last_heard
+    def reported_until(self) -> float:
+        return self._prober.reported_until
 
     def start(self, on_result: Callable[[ProbeResult], None]) -> None:
         def record(result: ProbeResult) -> None:

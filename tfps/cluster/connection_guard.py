@@ -38,7 +38,7 @@ class ConnectionGuard:
     tasks answer, it asks them for this process too. It is started again should it be lost.
 
     Attributes:
-        last_heard: When all its reports were last read, on the monotonic clock.
+        reported_until: When all its reports were last read, on the monotonic clock.
     """
 
     def __init__(self, addresses: Mapping[TaskName, str]):
@@ -47,7 +47,7 @@ class ConnectionGuard:
         self._handed: set[str] = set()
         self._stop = threading.Event()
         self._on_result: Callable[[ProbeResult], None] = _ignore
-        self.last_heard = 0.0
+        self.reported_until = 0.0
         self._process: subprocess.Popen | None = None
 
     def start(self, on_result: Callable[[ProbeResult], None] = _ignore) -> None:
@@ -122,21 +122,21 @@ class ConnectionGuard:
 
     def _serve(self) -> None:
         """Hands connections over and listens until it is to stop."""
-        last_heard = time.monotonic()
+        last_message = time.monotonic()
         poll = select.poll()
         poll.register(self._channel, select.POLLIN)
-        due = last_heard
+        due = last_message
         while not self._stop.is_set():
             if time.monotonic() >= due:
                 self._hand_over()
                 due = time.monotonic() + _HAND_OVER_SECONDS
             if poll.poll(1000 * max(0.0, due - time.monotonic())):
                 self._listen()
-                last_heard = time.monotonic()
+                last_message = time.monotonic()
                 if not poll.poll(0):
-                    self.last_heard = last_heard
+                    self.reported_until = last_message
             # What came while this thread could not run was not there yet when it asked before.
-            elif time.monotonic() - last_heard > _SILENT_SECONDS and not poll.poll(0):
+            elif time.monotonic() - last_message > _SILENT_SECONDS and not poll.poll(0):
                 raise TimeoutError(f"nothing came from it for {_SILENT_SECONDS:.0f} s")
 
     def _listen(self) -> None:

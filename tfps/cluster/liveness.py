@@ -150,7 +150,7 @@ class Prober:
     more than 500. One that is not answered delays no other.
 
     Attributes:
-        last_heard: All that had come by then was reported; on the monotonic clock.
+        reported_until: All that had come by then was reported; on the monotonic clock.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Prober:
         self._interval = max(interval_seconds, len(self._addresses) / _MOST_PER_SECOND)
         self._limit = answer_seconds
         self._task: asyncio.Task[None] | None = None
-        self.last_heard = 0.0
+        self.reported_until = 0.0
 
     def start(self, on_result: Callable[[ProbeResult], None]) -> None:
         """Starts to ask, unless it has or there is nobody to ask.
@@ -197,7 +197,7 @@ class Prober:
             while True:
                 began = time.monotonic()
                 await asyncio.sleep(_BEAT_SECONDS)
-                self.last_heard = began
+                self.reported_until = began
 
     async def _watch(
         self, address: str, phase: float, on_result: Callable[[ProbeResult], None]

@@ -86,7 +86,7 @@ class HealthProber(Protocol):
     """Asks all tasks again and again, once it is started."""
 
     @property
-    def last_heard(self) -> float:
+    def reported_until(self) -> float:
         """All that had come by then was reported; on the monotonic clock."""
 
     def start(self, on_result: Callable[[ProbeResult], None]) -> None:
@@ -167,7 +167,7 @@ class TaskMonitor:
         with each, others have their turn.
         """
         began, looks = time.monotonic(), _PENDING_LOOKS if self._watched else 0
-        while self._prober.last_heard <= began and looks:
+        while self._prober.reported_until <= began and looks:
             self._stop.wait(_PENDING_SECONDS)
             looks -= 1
 

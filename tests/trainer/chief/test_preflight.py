@@ -13,7 +13,7 @@ from configs.smoke import get_config
 from tests import peers
 from tests.peers import Peer
 from tests.training_fixtures import dataset, inputs_of
-from tfps.cluster.liveness import Liveness, ServerIdentity
+from tfps.cluster.liveness import Liveness, probe
 from tfps.cluster.spec import Cluster
 from tfps.coordinator.connector import Connector
 from tfps.errors import UserError
@@ -69,7 +69,7 @@ def test_the_table_says_of_every_task_whether_it_can_take_part(
     with Peer(peers.stay_silent) as silent:
         refusing = peers.refusing_address()
         cluster = Cluster(("127.0.0.1:1",), (silent.address, refusing), (ps,))
-        own = TaskInfo.own(cluster.tasks(), ServerIdentity.ask(ps, 20).incarnation, 1 << 33)
+        own = TaskInfo.own(cluster.tasks(), probe(ps, 20).identity.incarnation, 1 << 33)
         own.write(JobDir(tmp_path), TaskName("ps", 0))
         assert not preflight.show_tasks(inputs_for(data, tmp_path, cluster), 0.0)
     assert table(capsys.readouterr().out) == [
@@ -83,7 +83,7 @@ def test_the_table_says_of_every_task_whether_it_can_take_part(
 def test_a_ps_that_tells_of_too_little_memory_cannot_take_part(data, ps, tmp_path, capsys):
     cluster = Cluster(("127.0.0.1:1",), (), (ps,))
     needed = preflight.task_memory(inputs_for(data, tmp_path, cluster))[TaskName("ps", 0)]
-    incarnation = ServerIdentity.ask(ps, 20).incarnation
+    incarnation = probe(ps, 20).identity.incarnation
     for memory, ps_memory, is_fit in (
         (needed, None, True),
         (needed - 1, None, False),

@@ -30,7 +30,7 @@ def test_a_limit_of_the_process_counts(kind):
 
 def test_a_limit_of_its_group_counts(tmp_path, monkeypatch):
     new, old = tmp_path / "memory.max", tmp_path / "memory.limit_in_bytes"
-    monkeypatch.setattr(own_memory, "_GROUP_LIMITS", (str(new), str(old)))
+    monkeypatch.setattr(resources, "_GROUP_LIMITS", (str(new), str(old)))
     whole = resources.memory_limit()
     new.write_text("max\n")
     assert resources.memory_limit() == whole
