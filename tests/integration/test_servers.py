@@ -51,14 +51,11 @@ def test_a_chief_that_goes_away(
     if status:
         (job_dir / "report.json").write_text(json.dumps({"format": 2, "status": status}))
     port = ports[0].getsockname()[1]
-    ports[0].close()
     limit = PATIENCE if status == "finished" else 2
-    with (
-        AnsweringServers([f"127.0.0.1:{port}"]) as chief,
-        serve(ports, "worker", job_dir, f"--chief_lost_seconds={limit}") as program,
-    ):
-        assert chief.asked.wait(PATIENCE)
-        chief.close()
+    with serve(ports, "worker", job_dir, f"--chief_lost_seconds={limit}") as program:
+        ports[0].close()
+        with AnsweringServers([f"127.0.0.1:{port}"]) as chief:
+            assert chief.asked.wait(PATIENCE)
         lost = time.monotonic()
         code = program.finish()
     if status == "finished":
