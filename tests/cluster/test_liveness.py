@@ -1,9 +1,11 @@
 import contextlib
+import os
 import queue
 import signal
 import socket
 import threading
 
+import numpy as np
 import psutil
 import pytest
 import tensorflow as tf
@@ -70,6 +72,33 @@ def test_a_tensorflow_server_answers_on_one_connection_for_thousands_of_question
         assert {of(seen, address) for _ in range(2000)} == {Liveness.ANSWERS}
         assert connections_to(address) == connections
     assert connections_to(address) == set()
+
+
+def test_a_tensorflow_server_that_computes_on_all_its_threads_answers():
+    """`GetStatus` waits for one of them, gRPC does not."""
+    server = tf.distribute.Server.create_local_server()
+    address = server.target.removeprefix("grpc://")
+    go_on, busy = threading.Event(), threading.Semaphore(0)
+
+    def compute():
+        busy.release()
+        assert go_on.wait(WAIT)
+        return np.float32(0.0)
+
+    count = 2 * os.cpu_count() + 8  # more than threads
+    with tf.Graph().as_default():
+        results = tf.add_n([tf.numpy_function(compute, [], tf.float32) for _ in range(count)])
+        session = tf.compat.v1.Session(server.target)
+        thread = threading.Thread(target=session.run, args=(results,))
+        thread.start()
+        assert busy.acquire(timeout=WAIT)
+        while (result := probe(address, 2.0)).identity:
+            pass
+        go_on.set()
+        thread.join()
+        session.close()
+    assert result.liveness is Liveness.ANSWERS
+    assert probe(address).identity.task.job == "localhost"
 
 
 def test_a_server_says_which_task_it_is():

@@ -7,7 +7,7 @@ import functools
 import re
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 import grpc
@@ -27,9 +27,9 @@ _AGAIN_SECONDS = 0.3  # more than the first pause before another connection
 _LATE_SECONDS = 1.0
 _BEAT_SECONDS = 0.2
 _GET_STATUS = "/tensorflow.WorkerService/GetStatus"
+_NO_METHOD = "/tensorflow.WorkerService/NoMethodOfTensorFlow"
 _TASK = re.compile(r"/job:(\w+)/replica:0/task:(\d+)/device:")
 
-_GetStatus = Callable[..., Awaitable[bytes]]
 _T = TypeVar("_T")
 
 
@@ -128,7 +128,7 @@ class ProbeResult(NamedTuple):
     Attributes:
         since: When it was asked, on the monotonic clock, which all of a machine's processes share.
         when: The same in seconds since the epoch.
-        identity: Which server answered; None if none did.
+        identity: Which server answered; None if none did, or it was too busy to say.
     """
 
     address: str
@@ -204,9 +204,8 @@ class Prober:
     ) -> None:
         await asyncio.sleep(phase)
         async with _channel(address, self._limit) as channel:
-            get_status = channel.unary_unary(_GET_STATUS)
             while True:
-                on_result(await _ask(address, get_status, self._limit))
+                on_result(await _ask(address, channel, self._limit))
                 # Questions of one phase stay together: that halves their cost.
                 await asyncio.sleep(self._interval - (time.monotonic() - phase) % self._interval)
 
@@ -218,7 +217,7 @@ def ask_all(
 
     async def ask(address: str) -> ProbeResult:
         async with _channel(address, limit_seconds) as channel:
-            return await _ask(address, channel.unary_unary(_GET_STATUS), limit_seconds)
+            return await _ask(address, channel, limit_seconds)
 
     async def ask_each() -> list[ProbeResult]:
         return await asyncio.gather(*map(ask, addresses))
@@ -239,23 +238,18 @@ def kept_probe(address: str) -> Iterator[Callable[[], ProbeResult]]:
         return _channel(address, ANSWER_SECONDS)
 
     channel = _result(connect())
-    get_status = channel.unary_unary(_GET_STATUS)
     try:
-        yield lambda: _result(_ask(address, get_status, ANSWER_SECONDS))
+        yield lambda: _result(_ask(address, channel, ANSWER_SECONDS))
     finally:
         _result(channel.close())
 
 
-async def _ask(address: str, get_status: _GetStatus, limit_seconds: float) -> ProbeResult:
+async def _ask(address: str, channel: grpc.aio.Channel, limit_seconds: float) -> ProbeResult:
     """Asks a server, once more if the first result may mislead."""
     is_second = False
     while True:
-        since, when, identity = time.monotonic(), time.time(), None
-        try:
-            identity = ServerIdentity.parse(await get_status(b"", timeout=limit_seconds))
-            seen = Liveness.ANSWERS if identity else Liveness.FOREIGN
-        except grpc.RpcError as error:
-            seen = _seen(error)
+        since, when = time.monotonic(), time.time()
+        seen, identity = await _answer(channel, limit_seconds)
         # A process that ends cuts off whom it has accepted, and from then on refuses. And it may be
         # this process that was stopped, not the one that was asked.
         was_stopped = time.monotonic() - since > limit_seconds + _LATE_SECONDS
@@ -263,6 +257,31 @@ async def _ask(address: str, get_status: _GetStatus, limit_seconds: float) -> Pr
             return ProbeResult(address, seen, since, when, identity)
         is_second = True
         await asyncio.sleep(_AGAIN_SECONDS)
+
+
+async def _answer(
+    channel: grpc.aio.Channel, limit_seconds: float
+) -> tuple[Liveness, ServerIdentity | None]:
+    """What a server says of itself; one that computes on all its threads may say nothing."""
+    try:
+        status = await channel.unary_unary(_GET_STATUS)(b"", timeout=limit_seconds / 2)
+    except grpc.RpcError as error:
+        seen = _seen(error)
+        return (
+            await _is_there(channel, limit_seconds / 2)
+        ) if seen is Liveness.SILENT else seen, None
+    identity = ServerIdentity.parse(status)
+    return Liveness.ANSWERS if identity else Liveness.FOREIGN, identity
+
+
+async def _is_there(channel: grpc.aio.Channel, limit_seconds: float) -> Liveness:
+    """Asks for what no server has: gRPC's own threads refuse that, whatever the others do."""
+    try:
+        await channel.unary_unary(_NO_METHOD)(b"", timeout=limit_seconds)
+    except grpc.RpcError as error:
+        is_there = error.code() is grpc.StatusCode.UNIMPLEMENTED
+        return Liveness.ANSWERS if is_there else _seen(error)
+    return Liveness.FOREIGN
 
 
 def _seen(error: grpc.RpcError) -> Liveness:

@@ -116,7 +116,8 @@ def check_tasks(
         try:
             while len(checks) < len(addresses):  # each task gives something within a limit
                 check = found.get()()
-                if check.answers or time.monotonic() > deadline:
+                is_known = check.mismatch or check.incarnation is not None
+                if is_known or time.monotonic() > deadline:
                     checks[check.task] = check
         finally:
             prober.stop()
