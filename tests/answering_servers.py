@@ -64,7 +64,7 @@ class AnsweringServers:
 
     def close(self) -> None:
         """Refuses connections from now on."""
-        self._server.stop(None).wait()
+        self._server.stop(5).wait()  # what was asked is answered
 
     def __enter__(self) -> Self:
         self._server.start()

@@ -90,7 +90,8 @@ class ConnectionGuard:
                 ],
                 pass_fds=[other.fileno()],
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": path},
+                # By itself gRPC logs that a server has ended.
+                env={"GRPC_VERBOSITY": "ERROR", **os.environ, "PYTHONPATH": path},
             )
 
     def _end(self) -> None:
