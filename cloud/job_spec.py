@@ -5,8 +5,8 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from tfps.cluster.chief_worker import LAST_PORT, port_of
 from tfps.cluster.spec import CLUSTER_SPEC, JOBS, TF_CONFIG, TF_CONFIG_FILE
+from tfps.cluster.tf_config import LAST_PORT, chief_worker_port_of
 from tfps.errors import UserError
 from tfps.experiment import field_flags
 
@@ -290,9 +290,9 @@ def port(spec: JobSpec, chiefs_port: int) -> int | None:
     if not text.isdecimal() or int(text) > LAST_PORT or int(text) == chiefs_port:
         raise UserError(
             f"--chief_worker_port={text}: name a port from 1 to {LAST_PORT} that is not the "
-            f"chief's, {chiefs_port}, or leave it out for {port_of(chiefs_port, 0)}"
+            f"chief's, {chiefs_port}, or leave it out for {chief_worker_port_of(chiefs_port, 0)}"
         )
-    return port_of(chiefs_port, int(text))
+    return chief_worker_port_of(chiefs_port, int(text))
 
 
 def _machine(role: Role) -> Role:

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tfps.cluster.liveness import Liveness, probe
+from tfps.cluster.liveness import probe
 from tfps.cluster.tf_config import decode
 from tfps.errors import EXIT_OK, EXIT_RUN, UserError
 
@@ -33,8 +33,8 @@ def main(argv: Sequence[str]) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - an entry point's message
         return error.exit_code
-    seen = probe(address)
-    if seen is Liveness.ANSWERS:
+    seen = probe(address).liveness
+    if seen.answers:
         return EXIT_OK
     print(f"error: {address}: {seen.value}; {seen.what_to_do}", file=sys.stderr)  # noqa: T201
     return EXIT_RUN

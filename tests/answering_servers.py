@@ -1,100 +1,102 @@
-"""Servers that answer signs of life and nothing else, many of them in one process.
+"""gRPC servers that answer `GetStatus` as TensorFlow's do and nothing else.
 
     python -m tests.answering_servers COUNT
 
-It prints their addresses, one per line, and serves until its input ends. They speak as much of
-HTTP/2 as a gRPC server that is asked whether it is there: SETTINGS and PING are acknowledged.
+It prints their addresses, one per line, and serves until its input ends.
 """
 
 import contextlib
-import selectors
-import socket
+import struct
+import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Self
 
-from tfps.cluster.http2 import ACK, PING, PREFACE, SETTINGS, Frame, Frames, NotHttp2Error, encoded
+import grpc
+
+from tests.project import ROOT
+
+_SERVICE = "tensorflow.WorkerService"
+
+
+def status(job: str = "worker", index: int = 0, incarnation: int = 1) -> bytes:
+    """A `GetStatusResponse` with one device."""
+    name = f"/job:{job}/replica:0/task:{index}/device:CPU:0".encode()
+    device = b"\x0a" + bytes([len(name)]) + name + b"\x31" + struct.pack("<Q", incarnation)
+    return b"\x0a" + bytes([len(device)]) + device
 
 
 class AnsweringServers:
-    """Listening sockets of the loopback interface and their connections, in one loop.
+    """One server that listens at many ports of the loopback interface; a context manager.
 
     Attributes:
-        addresses: `host:port` of each.
+        addresses: `host:port` of each port.
+        asked: Set when somebody has asked.
+        askers: The other ends of the connections that somebody has asked on.
     """
 
-    def __init__(self, count: int):
-        """Listens.
+    def __init__(
+        self,
+        addresses: Collection[str] = ("127.0.0.1:0",),
+        response: bytes = status(),
+        method: str = "GetStatus",
+    ):
+        self.asked = threading.Event()
+        self.askers: set[str] = set()
+        self._response = response
+        self._server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
+        handlers = {method: grpc.unary_unary_rpc_method_handler(self._answer)}
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(_SERVICE, handlers),)
+        )
+        self.addresses = []
+        for address in addresses:
+            host = address.rpartition(":")[0]
+            self.addresses.append(f"{host}:{self._server.add_insecure_port(address)}")
 
-        Args:
-            count: How many servers.
-        """
-        self._selector = selectors.DefaultSelector()
-        listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-        for listener in listeners:
-            listener.setblocking(False)
-            self._selector.register(listener, selectors.EVENT_READ)
-        self.addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in listeners]
+    @property
+    def address(self) -> str:
+        """The only one."""
+        [address] = self.addresses
+        return address
 
-    def run(self, end: int) -> None:
-        """Serves until a file descriptor can be read; then closes everything."""
-        self._selector.register(end, selectors.EVENT_READ)
+    def close(self) -> None:
+        """Refuses connections from now on."""
+        self._server.stop(5).wait()  # what was asked is answered
+
+    def __enter__(self) -> Self:
+        self._server.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _answer(self, request: bytes, context: Any) -> bytes:
+        self.askers.add(context.peer())
+        self.asked.set()
+        return self._response
+
+
+@contextlib.contextmanager
+def other_process(count: int = 1) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """A process that serves, and its addresses."""
+    command = [sys.executable, "-m", "tests.answering_servers", str(count)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT) as process:
+        assert process.stdout
         try:
-            self._serve(end)
+            yield process, [process.stdout.readline().strip() for _ in range(count)]
         finally:
-            for key in list(self._selector.get_map().values()):
-                if isinstance(key.fileobj, socket.socket):
-                    key.fileobj.close()
-            self._selector.close()
-
-    def _serve(self, end: int) -> None:
-        while True:
-            for key, _ in self._selector.select():
-                if key.fd == end:
-                    return
-                if key.data is None:
-                    assert isinstance(key.fileobj, socket.socket)
-                    connection = key.fileobj.accept()[0]
-                    connection.setblocking(False)
-                    self._selector.register(connection, selectors.EVENT_READ, _Client(connection))
-                elif not key.data.serve():
-                    self._selector.unregister(key.fileobj)
-                    key.data.connection.close()
-
-
-class _Client:
-    def __init__(self, connection: socket.socket):
-        self.connection = connection
-        self._frames = Frames()
-        self._preface = b""
-
-    def serve(self) -> bool:
-        """Answers what has come; returns whether the connection goes on."""
-        with contextlib.suppress(OSError, NotHttp2Error):
-            data = self.connection.recv(1 << 16)
-            if not data:
-                return False
-            if len(self._preface) < len(PREFACE):
-                missing = len(PREFACE) - len(self._preface)
-                self._preface, data = self._preface + data[:missing], data[missing:]
-                if self._preface == PREFACE:
-                    self.connection.send(encoded(Frame(SETTINGS)))
-            self._frames.feed(data)
-            while frame := self._frames.next():
-                if frame.kind in (SETTINGS, PING) and not frame.flags & ACK:
-                    self.connection.send(encoded(Frame(frame.kind, ACK, 0, frame.payload)))
-            return True
-        return False
+            process.kill()
 
 
 def main(argv: Sequence[str]) -> None:
-    """Serves.
-
-    Args:
-        argv: Program name, and how many servers.
-    """
-    servers = AnsweringServers(int(argv[1]))
-    print("\n".join(servers.addresses), flush=True)
-    servers.run(sys.stdin.fileno())
+    """Serves at as many ports as the argument says."""
+    with AnsweringServers(["127.0.0.1:0"] * int(argv[1])) as servers:
+        print("\n".join(servers.addresses), flush=True)
+        sys.stdin.read()
 
 
 if __name__ == "__main__":

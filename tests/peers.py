@@ -2,11 +2,11 @@
 
 import contextlib
 import socket
+import struct
 import threading
 
 _SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-_PING_SIZE = 17
-_PREFACE_SIZE = 24
+_GOAWAY = bytes((0, 0, 8, 7, 0, 0, 0, 0, 0)) + bytes(8)
 
 
 class Peer:
@@ -58,28 +58,37 @@ class Peer:
             connection.close()
 
 
-def answer(connection):
-    """Acts as a gRPC server does when it is pinged."""
-    with connection.makefile("rb") as stream:
-        connection.sendall(_SETTINGS)
-        stream.read(_PREFACE_SIZE + len(_SETTINGS))
-        ping = stream.read(_PING_SIZE)
-        connection.sendall(ping[:4] + b"\x01" + ping[5:])
-
-
 def stay_silent(connection):
     """Accepts, and says nothing."""
     return True
 
 
 def speak_http1(connection):
-    """Acts as a web server that has never heard of HTTP/2."""
+    """Acts as a web server that does not know HTTP/2."""
     connection.recv(100)
     connection.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
 
 
+def greet_as_ssh(connection):
+    """Acts as an SSH server, which speaks first."""
+    connection.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")
+    return True
+
+
+def send_away(connection):
+    """Acts as an HTTP/2 server that takes no requests."""
+    connection.sendall(_SETTINGS + _GOAWAY)
+    return True
+
+
 def hang_up(connection):
     """Closes the connection at once."""
+
+
+def reset(connection):
+    """Resets the connection when a client has written."""
+    connection.recv(1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def free_address():

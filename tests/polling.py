@@ -1,9 +1,9 @@
-"""A lookout over tasks that are not there: what is seen of them is what a test says."""
+"""A prober of tasks that are not there: what is seen of them is what a test says."""
 
 import threading
 import time
 
-from tfps.cluster.prober import Sighting
+from tfps.cluster.liveness import ProbeResult
 
 
 class Polling:
@@ -15,20 +15,20 @@ class Polling:
         self._interval = interval_seconds
         self._stop = threading.Event()
         self._threads = []
-        self.heard = 0.0
+        self.reported_until = 0.0
 
-    def start(self, tell):
+    def start(self, on_result):
         if not self._threads:
             for address in self._addresses.values():
-                thread = threading.Thread(target=self._run, args=(address, tell), daemon=True)
+                thread = threading.Thread(target=self._run, args=(address, on_result), daemon=True)
                 self._threads.append(thread)
                 thread.start()
 
     def stop(self):
         self._stop.set()
 
-    def _run(self, address, tell):
+    def _run(self, address, on_result):
         while not self._stop.wait(self._interval):
             since, when = time.monotonic(), time.time()
-            tell(Sighting(address, self._probe(address), since, when))
-            self.heard = time.monotonic()
+            on_result(ProbeResult(address, self._probe(address), since, when))
+            self.reported_until = time.monotonic()

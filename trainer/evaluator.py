@@ -8,7 +8,7 @@ from tfps import byte_size
 from tfps.checkpoint.checkpoint import Checkpoint, DamagedCheckpointError
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.restore import restore
-from tfps.cluster import own_memory
+from tfps.cluster import resources
 from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.ps_calls import PsCalls
 from tfps.coordinator.executor import LocalExecutor
@@ -143,7 +143,7 @@ def _refuse_what_does_not_fit(inputs: RunInputs) -> None:
     """Refuses parameters that are too large for one process, before it holds any of them."""
     size = ExportSize.of(inputs.plan.layout, inputs.settings.experiment.train.export_dtype)
     needed = evaluator_bytes(Placement.of(inputs.plan.layout, workers=1), size)
-    limit = own_memory.limit()
+    limit = resources.memory_limit()
     if needed > limit:
         raise UserError(
             f"an evaluator holds whole checkpoints, which needs about {byte_size.show(needed)}; "

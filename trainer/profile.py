@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 import tensorflow as tf
 from absl import flags
 
-from tfps.cluster.prober import ask_all
+from tfps.cluster.liveness import Liveness, ask_all
 from tfps.errors import RunError, UserError
 from tfps.job_dir import JobDir, report, task_files
 from tfps.job_dir.report import RUNNING
@@ -32,6 +32,8 @@ from trainer.console import profile_text
 
 _DIRECTORY = "plugins/profile"  # where TensorBoard's plugin looks
 _ENDING = ".xplane.pb"
+# A job in one process has TensorFlow's profiler at its port, which is no task's server.
+_TRACEABLE = (Liveness.ANSWERS, Liveness.FOREIGN)
 _MOST_SECONDS = 60.0  # a trace of 2 s has some 5 MB a task
 _ANSWER_SECONDS = 60.0  # for the traces to be written, behind the time that is traced
 
@@ -68,11 +70,14 @@ def _addresses(job_dir: JobDir) -> dict[TaskName, str]:
             f"--job_dir={job_dir}: its job runs in one process, which answers nobody; start it "
             "with --profiler_port=6009, and it goes on from its last checkpoint"
         )
-    liveness = ask_all(set(addresses.values()))
+    results = ask_all(set(addresses.values()))
+    left = {}
     for task, address in addresses.items():
-        if not liveness[address].answers:
-            sys.stderr.write(f"{task} at {address} is left out: {liveness[address].value}\n")
-    left = {task: address for task, address in addresses.items() if liveness[address].answers}
+        liveness = results[address].liveness
+        if liveness in _TRACEABLE:
+            left[task] = address
+        else:
+            sys.stderr.write(f"{task} at {address} is left out: {liveness.value}\n")
     if not left:
         raise RunError(
             "no task of the job answers; trace it from a machine that reaches the addresses in "

@@ -20,7 +20,7 @@ import uvicorn
 from absl import flags
 
 from tfps import byte_size
-from tfps.cluster import open_files
+from tfps.cluster import resources
 from tfps.errors import UserError
 from tfps.storage import objects
 from tfps.storage.objects import Use
@@ -42,7 +42,7 @@ def main() -> int:
     max_body = byte_size.parse(values.max_body, "--max_body")
     terminal.start_logging("lines", 0.0)
     objects.check([Use("--model", values.model)])
-    open_files.allow_for_files(_MOST_CONNECTIONS, "trainer.serve")
+    resources.allow_files(_MOST_CONNECTIONS, "trainer.serve")
     listener = _listener(values.address, values.port)
     versions = ModelVersions.open(values.model)
     app = ModelApp(versions, values.model_name, values.address, max_body, values.max_batch)

@@ -19,7 +19,7 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
 from absl import flags
 
-from tfps.cluster import open_files
+from tfps.cluster import resources
 from tfps.cluster.spec import Cluster
 from tfps.cluster.tf_config import decode
 from tfps.errors import EXIT_OK, EXIT_RUN, UserError
@@ -58,7 +58,7 @@ def main() -> int:
         worker_keeper.start(cluster, _FLAGS.chief_worker_restarts, own, log)
     display = _start_logging(cluster)
     if not _FLAGS.dry_run:
-        open_files.allow_for_task(cluster)
+        resources.allow_files_of_task(cluster)
         _log.info("running as %s", Platform.of(os.environ).role(cluster))
     if has_worker:
         worker_keeper.tell(cluster)
@@ -207,7 +207,7 @@ def _check_replica(settings: "RunSettings") -> None:
 
 def _run_replica(cluster: Cluster, job_dir: JobDir) -> int:
     _set_up_tensorflow()
-    from tfps.cluster.traffic import Traffic
+    from tfps.cluster.sockets import Traffic
     from tfps.job_dir.task_files import start_reporting
     from trainer.chief.run_inputs import RunInputs
     from trainer.replica import ReplicaWorker
@@ -239,7 +239,7 @@ def _asked_to_end() -> threading.Event:
 
 def _run_server(cluster: Cluster, job_dir: JobDir) -> int:
     from tfps.cluster.server import serve
-    from tfps.cluster.traffic import Traffic
+    from tfps.cluster.sockets import Traffic
     from tfps.job_dir.task_files import start_reporting
     from tfps.storage import objects
 

@@ -20,7 +20,7 @@ from cloud.local.faults import parse
 from cloud.local.process import check_system
 from cloud.local.task_output import TaskOutput
 from cloud.target import Request, Target
-from tfps.cluster import open_files
+from tfps.cluster import resources
 from tfps.cluster.spec import JOBS, Cluster
 from tfps.errors import UserError
 from tfps.job_dir import JobDir
@@ -126,7 +126,7 @@ class LocalTarget(Target):
         """Runs the job, which ends with this process in any case."""
         self._check(spec)
         check_system()
-        open_files.allow_for_launcher(spec.tasks)
+        resources.allow_files_of_launcher(spec.tasks)
         counts = {job: spec.replicas(job) for job in JOBS}
         counts["worker"] += spec.chief_works
         faults = parse(self._faults, counts, self._faults_seed) if self._faults else []

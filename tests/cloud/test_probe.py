@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests import peers
-from tests.peers import Peer
+from tests.answering_servers import AnsweringServers
 from tests.project import ROOT
 
 
@@ -26,10 +26,10 @@ def probe(*argv, tf_config=None):
 
 
 def test_a_task_that_answers():
-    with Peer(peers.answer) as peer:
-        done = probe(peer.address)
+    with AnsweringServers() as server:
+        done = probe(server.address)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-        port = peer.address.split(":")[1]
+        port = server.address.split(":")[1]
         cluster = {"chief": ["h:1"], "worker": [f"elsewhere.invalid:{port}"], "ps": ["h:3"]}
         own = {"cluster": cluster, "task": {"type": "worker", "index": 0}}
         assert probe(tf_config=own).returncode == 0

@@ -4,9 +4,8 @@ import pytest
 
 from cloud import cluster_in_file
 from tests.cluster_texts import SPEC, encoded
-from tfps.cluster import chief_worker
-from tfps.cluster.address import port_error
-from tfps.cluster.tf_config import decode
+from tfps.cluster.spec import port_error
+from tfps.cluster.tf_config import chief_worker_environment, decode
 from tfps.errors import UserError
 from tfps.job_dir.task_name import TaskName
 
@@ -37,7 +36,7 @@ def test_without_being_asked_nobody_does():
 
 def test_the_worker_has_the_chiefs_variables_with_a_task_of_its_own():
     environ = chiefs(environment="cloud") | {"HOME": "/root"}
-    own = chief_worker.environment(environ, 2)
+    own = chief_worker_environment(environ, 2)
     assert own["HOME"] == "/root"
     assert json.loads(own["TF_CONFIG"])["environment"] == "cloud"
     cluster = decode(own, 0)
@@ -49,7 +48,7 @@ def test_the_worker_finds_a_large_cluster_in_the_chiefs_file(tmp_path):
     config, text = cluster_in_file.split(chiefs()["TF_CONFIG"])
     (tmp_path / "cluster.json").write_text(text)
     environ = {"TF_CONFIG": config, "TF_CONFIG_FILE": str(tmp_path / "cluster.json")}
-    own = decode(chief_worker.environment(environ, 2), 0)
+    own = decode(chief_worker_environment(environ, 2), 0)
     assert own == decode(environ, 0).of_chief_worker
     assert own.address == "c:2223"
 
@@ -60,7 +59,7 @@ def test_vertex_ai_has_two_variables(has_both):
     environ = {"CLUSTER_SPEC": json.dumps(job)}
     if has_both:
         environ |= chiefs({"chief": ["c:2222"], "worker": ["w0:2222"], "ps": ["p0:2222"]})
-    own = chief_worker.environment(environ, 1)
+    own = chief_worker_environment(environ, 1)
     assert json.loads(own["CLUSTER_SPEC"])["task"] == {
         "type": "workerpool1",
         "index": 1,

@@ -11,14 +11,13 @@ import pytest
 import tensorflow as tf
 
 from tests import peers
+from tests.answering_servers import AnsweringServers
 from tests.peers import Peer
 from tfps.cluster import connection_guard
-from tfps.cluster.connection_breaker import ConnectionBreaker
+from tfps.cluster.connection_breaker import LONGEST_REPORT, ConnectionBreaker, ReportingProber
 from tfps.cluster.connection_guard import ConnectionGuard
-from tfps.cluster.liveness import Liveness
+from tfps.cluster.liveness import Liveness, ProbeResult
 from tfps.cluster.monitor import SILENT_SECONDS
-from tfps.cluster.prober import Sighting
-from tfps.cluster.sighting_report import LONGEST_REPORT, SightingReport
 from tfps.job_dir.task_name import TaskName
 
 WAIT = 20
@@ -80,23 +79,23 @@ def test_the_process_ends_with_the_guard_and_without_tasks_there_is_none():
     assert not process.is_running()
 
 
-def test_the_process_tells_what_it_sees_and_is_started_again_when_it_is_lost():
+def test_the_process_reports_what_it_sees_and_is_restarted_when_it_is_lost():
     seen = queue.Queue()
-    with Peer(peers.answer) as peer:
+    with AnsweringServers() as server:
         guard = ConnectionGuard(
-            {TaskName("ps", 0): peer.address, TaskName("ps", 1): peers.refusing_address()}
+            {TaskName("ps", 0): server.address, TaskName("ps", 1): peers.refusing_address()}
         )
         before = set(psutil.Process().children())
         guard.start(seen.put)
         for _ in range(2):
-            told = {}
-            while len(told) < 2:
-                sighting = seen.get(timeout=60)
-                told[sighting.address] = sighting.liveness
-            assert told[peer.address] is Liveness.ANSWERS
-            assert set(told.values()) == {Liveness.ANSWERS, Liveness.REFUSES}
+            reported = {}
+            while len(reported) < 2:
+                result = seen.get(timeout=60)
+                reported[result.address] = result.liveness
+            assert reported[server.address] is Liveness.ANSWERS
+            assert set(reported.values()) == {Liveness.ANSWERS, Liveness.REFUSES}
             [process] = set(psutil.Process().children()) - before
-            process.kill()  # what it told of the one that answers is told by the next one again
+            process.kill()  # the next one reports again that a task answers
             process.wait()
             while not seen.empty():
                 seen.get()
@@ -125,39 +124,39 @@ def test_the_process_is_not_lost_because_this_one_could_not_listen(monkeypatch, 
     """As while TensorFlow holds Python's lock, which the C library's sleep does here."""
     monkeypatch.setattr(connection_guard, "_SILENT_SECONDS", 2.0)
     hold_lock = ctypes.PyDLL(None).usleep
-    told = threading.Event()
+    reported = threading.Event()
     guard = ConnectionGuard({TaskName("ps", 0): peers.refusing_address()})
-    guard.start(lambda sighting: told.set())
+    guard.start(lambda _: reported.set())
     for _ in range(2):
-        told.clear()
-        assert told.wait(WAIT)
+        reported.clear()
+        assert reported.wait(WAIT)
         hold_lock(2_500_000)
-    told.clear()
-    assert told.wait(WAIT)
+    reported.clear()
+    assert reported.wait(WAIT)
     guard.stop()
-    assert "is lost" not in caplog.text
+    assert not caplog.messages
 
 
-def test_news_that_is_not_read_is_told_when_it_is():
-    """The newest of each task, so that a return is never lost; and an answer is told once."""
+def test_news_that_is_not_read_is_reported_when_it_is():
+    """The newest of each task, so that a return is never lost; and an answer is reported once."""
 
-    class Sights:
-        def start(self, tell):
-            self.tell = tell
+    class Results:
+        def start(self, on_result):
+            self.add = on_result
 
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
-        sights, heard = Sights(), []
-        SightingReport(sights, theirs).start(heard.append)
+        results, passed_on = Results(), []
+        ReportingProber(results, theirs).start(passed_on.append)
         for seen in (Liveness.REFUSES, Liveness.ANSWERS, Liveness.ANSWERS):
             for task in range(5000):
-                sights.tell(Sighting(f"host-{task}:1", seen, 1.0, 2.0))
-        assert len(heard) == 15_000
+                results.add(ProbeResult(f"host-{task}:1", seen, 1.0, 2.0))
+        assert len(passed_on) == 15_000
         newest, messages = {}, 0
         while len(newest) < 5000 or set(newest.values()) != {"ANSWERS"}:
-            told = json.loads(ours.recv(LONGEST_REPORT))
-            newest |= {address: name for address, name, *_ in told}
-            messages += len(told)
+            report = json.loads(ours.recv(LONGEST_REPORT))
+            newest |= {address: name for address, name, *_ in report}
+            messages += len(report)
         assert messages <= 10_000
         assert json.loads(ours.recv(LONGEST_REPORT)) == []  # it still looks
 

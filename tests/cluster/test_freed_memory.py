@@ -9,7 +9,7 @@ import pytest
 PROGRAM = """
 import ctypes
 import os
-from tfps.cluster import freed_memory
+from tfps.cluster import resources
 
 
 def resident():
@@ -26,7 +26,7 @@ for block in blocks:
 for block in blocks[:-1]:
     library.free(block)
 before = resident()
-print(freed_memory.give_back(), before - resident())
+print(resources.trim_memory(), before - resident())
 """
 
 

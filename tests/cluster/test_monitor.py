@@ -4,12 +4,12 @@ import time
 import pytest
 
 from tests import peers
+from tests.answering_servers import AnsweringServers
 from tests.peers import Peer
 from tests.polling import Polling
 from tfps.cluster import monitor
-from tfps.cluster.liveness import Liveness
+from tfps.cluster.liveness import Liveness, Prober
 from tfps.cluster.monitor import Failure, Failures, TaskMonitor
-from tfps.cluster.prober import Prober
 from tfps.cluster.server import ServerOptions, wait_for_end_of_chief
 from tfps.errors import RunError
 from tfps.job_dir.task_name import TaskName
@@ -18,7 +18,7 @@ WAIT = 20
 
 
 class Probe:
-    """Answers as told and says when it was asked."""
+    """Answers as a test says, and counts how often."""
 
     def __init__(self):
         self.seen = Liveness.ANSWERS
@@ -150,13 +150,13 @@ def test_what_was_seen_by_now_can_be_waited_for():
     watch = TaskMonitor(addresses, Polling(addresses, lambda _: Liveness.SILENT, 0.5))
     watch.start()
     assert not watch.outages()
-    watch.hear_news()
+    watch.wait_for_pending_probes()
     assert [str(outage) for outage in watch.outages()] == ["ps 0 at host:1"]
     watch.stop()
 
 
 def test_a_server_ends_when_the_chief_is_done():
-    with Peer(peers.answer) as chief:
+    with AnsweringServers() as chief:
 
         def leave():
             assert chief.asked.wait(WAIT)
@@ -182,16 +182,17 @@ def test_a_server_ends_when_the_chief_never_comes():
 
 def test_a_server_ends_when_the_chief_stays_away():
     options = ServerOptions(chief_wait_seconds=WAIT, chief_lost_seconds=0.1)
-    asked = 0
+    with AnsweringServers() as chief:
 
-    def answer_once(connection):
-        nonlocal asked
-        asked += 1
-        if asked == 1:
-            peers.answer(connection)
+        def leave():
+            assert chief.asked.wait(WAIT)
+            chief.close()
 
-    with Peer(answer_once) as chief, pytest.raises(RunError, match="has been away for 0 s"):
-        wait_for_end_of_chief(chief.address, lambda: False, options, threading.Event())
+        thread = threading.Thread(target=leave)
+        thread.start()
+        with pytest.raises(RunError, match="has been away for 0 s"):
+            wait_for_end_of_chief(chief.address, lambda: False, options, threading.Event())
+        thread.join()
 
 
 def test_the_last_failures_are_kept_and_all_are_counted():

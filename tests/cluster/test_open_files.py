@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tfps.cluster import open_files
+from tfps.cluster import resources
 from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
 
@@ -28,9 +28,9 @@ def task(job):
 def test_the_limit_of_a_process_is_raised_as_far_as_it_can_be():
     code = (
         "import resource\n"
-        "from tfps.cluster.spec import Cluster\nfrom tfps.cluster import open_files\n"
+        "from tfps.cluster.spec import Cluster\nfrom tfps.cluster import resources\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (256, 1500))\n"
-        "open_files.allow_for_task(Cluster())\n"
+        "resources.allow_files_of_task(Cluster())\n"
         "print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -48,7 +48,7 @@ def test_the_limit_of_a_process_is_raised_as_far_as_it_can_be():
 )
 def test_a_limit_that_helps_nobody_is_not_asked_for(limits, before, after):
     limits["limit"] = before
-    open_files.allow_for_task(task("chief"))
+    resources.allow_files_of_task(task("chief"))
     assert limits["limit"] == after
 
 
@@ -56,19 +56,19 @@ def test_a_limit_that_helps_nobody_is_not_asked_for(limits, before, after):
 def test_a_limit_that_is_too_low_is_refused_with_its_mend(limits, job):
     limits["limit"] = (1024, 2048)
     with pytest.raises(UserError, match=r"needs up to 3815 .* may have 2048: .*`ulimit -Hn 3815`"):
-        open_files.allow_for_task(task(job))
+        resources.allow_files_of_task(task(job))
     assert limits["limit"] == (1024, 2048)
 
 
 def test_a_worker_needs_no_connections_to_workers(limits):
     limits["limit"] = (512, 1024)
-    open_files.allow_for_task(task("worker"))
+    resources.allow_files_of_task(task("worker"))
     with pytest.raises(UserError, match="worker 0 of 1000 needs up to 3515"):
-        open_files.allow_for_task(Cluster(("c:1",), WORKERS, (), (), "worker", 0))
+        resources.allow_files_of_task(Cluster(("c:1",), WORKERS, (), (), "worker", 0))
 
 
 def test_the_launcher_needs_some_for_each_task(limits):
     limits["limit"] = (1024, 2048)
-    open_files.allow_for_launcher(600)
+    resources.allow_files_of_launcher(600)
     with pytest.raises(UserError, match="the launcher of 700 tasks needs up to 2228"):
-        open_files.allow_for_launcher(700)
+        resources.allow_files_of_launcher(700)

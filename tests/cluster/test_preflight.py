@@ -5,10 +5,10 @@ import pytest
 import tensorflow as tf
 
 from tests import peers
+from tests.answering_servers import AnsweringServers, status
 from tests.peers import Peer
-from tfps.cluster.identity import ServerIdentity
-from tfps.cluster.liveness import Liveness
-from tfps.cluster.preflight import Wanted, check_tasks
+from tfps.cluster.liveness import Liveness, probe
+from tfps.cluster.preflight import Incarnations, TaskCheck, Wanted, check_tasks
 from tfps.cluster.spec import Cluster
 from tfps.job_dir import JobDir
 from tfps.job_dir.task_files import TaskInfo
@@ -29,7 +29,7 @@ def address():
 @pytest.fixture
 def announce(address, tmp_path):
     """Announces worker 1 as another one than it is."""
-    incarnation = ServerIdentity.ask(address, 20).incarnation
+    incarnation = probe(address, 20).identity.incarnation
     cluster = Cluster(("h:1",), ("h:2", "h:3"), ("h:4",), "worker", 1)
 
     def announce(**fields):
@@ -107,7 +107,7 @@ def test_another_task_is_not_fit(address, tmp_path):
 @pytest.mark.parametrize(
     ("act", "seen"),
     [
-        (peers.answer, Liveness.FOREIGN),  # HTTP/2, but no TensorFlow
+        (peers.send_away, Liveness.FOREIGN),
         (peers.stay_silent, Liveness.SILENT),
         (peers.speak_http1, Liveness.FOREIGN),
     ],
@@ -137,3 +137,22 @@ def test_tasks_are_waited_for_at_the_same_time(address, announce, tmp_path):
     assert 1.0 <= time.monotonic() - began < 30.0
     assert [each.task for each in found] == list(addresses)
     assert [each.is_fit for each in found] == [False, True, *[False] * len(refusing)]
+
+
+def test_another_server_in_a_tasks_place_is_seen():
+    ps = TaskName("ps", 3)
+    with AnsweringServers(response=status("ps", 3, 77)) as server:
+        checks = [
+            TaskCheck(ps, server.address, Liveness.ANSWERS, incarnation=77),
+            TaskCheck(TaskName("worker", 0), server.address, Liveness.ANSWERS, incarnation=78),
+            TaskCheck(TaskName("ps", 4), peers.refusing_address(), Liveness.SILENT),
+        ]
+        servers = Incarnations(checks, "ps")
+        assert servers.replaced() == []
+    assert servers.replaced() == []  # nobody answers: that is for the monitor to see
+    with AnsweringServers([server.address], status("ps", 3, 78)):
+        assert servers.replaced() == [ps]
+
+
+def test_where_there_is_no_task_none_is_replaced():
+    assert Incarnations([], "ps").replaced() == []

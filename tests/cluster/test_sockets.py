@@ -1,15 +1,15 @@
 import contextlib
 import socket
+import threading
 import time
 import uuid
 
 import pytest
 
-from tests import peers
-from tests.peers import Peer
-from tfps.cluster import names as names_module
-from tfps.cluster.http2 import Http2Connection
-from tfps.cluster.sockets import Connections, keep_alive, start_keep_alive
+from tests.answering_servers import other_process
+from tfps.cluster import sockets
+from tfps.cluster.liveness import kept_probe
+from tfps.cluster.sockets import Connections, Traffic, keep_alive, start_keep_alive
 
 
 @pytest.fixture(params=[socket.AF_INET, socket.AF_INET6], ids=["IPv4", "IPv6"])
@@ -41,10 +41,11 @@ def test_connections_are_found_by_their_peer(pair):
 
 
 def test_those_that_ask_for_a_sign_of_life_are_left_out():
-    with Peer(peers.stay_silent) as peer:
-        with Http2Connection.connect(peer.address, 5):
-            assert list(Connections([peer.address]).open_now()) == []
-        assert Http2Connection.open_descriptors == set()
+    """They are neither broken nor counted."""
+    with other_process() as (_, [address]), kept_probe(address) as ask:
+        assert ask().answers
+        assert list(Connections([address]).open_now()) == []
+        assert Traffic([address]).count() == (0, 0)
 
 
 def test_keep_alive_lets_the_kernel_find_lost_packets(pair):
@@ -66,7 +67,7 @@ def test_keep_alive_lets_the_kernel_find_lost_packets(pair):
 
 
 def test_keeping_connections_alive_asks_no_name_service(pair, monkeypatch):
-    """A worker tells its connections to ps by the ports alone."""
+    """A worker knows its connections to ps by the ports alone."""
     client, _, address = pair
     asked = []
     monkeypatch.setattr(socket, "getaddrinfo", lambda host, *args, **kwargs: asked.append(host))
@@ -89,7 +90,8 @@ def test_a_connection_to_a_task_that_moved_is_found(pair, monkeypatch):
         return real(place, *args, **kwargs)
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    monkeypatch.setattr(names_module, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(sockets, "_LOOKUP_SECONDS", 0.0)
+    before = set(threading.enumerate())
     moved = f"moved-{uuid.uuid4()}:{port}"
     connections = Connections([moved])
     assert list(connections.open_now()) == []
@@ -98,8 +100,8 @@ def test_a_connection_to_a_task_that_moved_is_found(pair, monkeypatch):
     while not (found := [each.getsockname() for _, each in connections.open_now()]):
         assert time.monotonic() < deadline
     assert found == [client.getsockname()]
-    # The look that found it may have begun one more lookup.
-    names_module.names._names[moved.rsplit(":", 1)[0]].lookup.result(20)
+    for thread in set(threading.enumerate()) - before:  # a look may have begun one more lookup
+        thread.join()
     times = len(asked)
     assert [at for at, _ in connections.open_now()] == [moved]
     assert len(asked) == times  # it is known now

@@ -3,7 +3,7 @@
 import contextlib
 import socket
 
-from tfps.cluster.traffic import Traffic
+from tfps.cluster.sockets import Traffic
 
 
 @contextlib.contextmanager

@@ -9,10 +9,13 @@ import time
 import psutil
 import pytest
 
+from tests.answering_servers import other_process
+from tests.name_server import NameServer
 from tests.project import ROOT
 
 SETTLE_SECONDS, SECONDS = 8.0, 10.0
-# Loaded by every Python process that is measured: all names mean this machine.
+# Loaded by every Python process that is measured: all names mean this machine. That is for those
+# that ask the system; the prober asks the name server of the test.
 COUNT_LOOKUPS = """
 import os, socket
 real = socket.getaddrinfo
@@ -53,34 +56,39 @@ def running(*command, **options):
 
 
 def watched(count, directory):
-    """Lookups until all tasks answer and after, threads, and CPU seconds per second."""
+    """Lookups until all tasks answer and after, and threads."""
     (directory / "sitecustomize.py").write_text(COUNT_LOOKUPS)
     lookups = directory / "lookups"
     lookups.write_bytes(b"")
     environ = {**os.environ, "PYTHONPATH": f"{directory}:{ROOT}", "LOOKUPS": str(lookups)}
     with (
-        running("-m", "tests.answering_servers", str(count)) as servers,
+        NameServer() as names,
+        other_process(count) as (_, addresses),
         running("-c", WATCH, env=environ) as process,
     ):
-        ports = [servers.stdout.readline().strip().rpartition(":")[2] for _ in range(count)]
-        process.stdin.write("\n".join(f"criteo-worker-{port}-0.job:{port}" for port in ports))
+        ports = [address.rpartition(":")[2] for address in addresses]
+        hosts = {f"criteo-worker-{port}-0.job": port for port in ports}
+        names.hosts = dict.fromkeys(hosts, "127.0.0.1")
+        process.stdin.write("\n".join(names.uri(f"{host}:{hosts[host]}") for host in hosts))
         process.stdin.close()
         assert process.stdout.readline() == "begun\n"
         time.sleep(SETTLE_SECONDS)
         chief = psutil.Process(process.pid)
         family = [chief, *chief.children(recursive=True)]
-        before = lookups.stat().st_size
-        cpu = sum(sum(each.cpu_times()[:2]) for each in family)
+        by_system, by_prober = lookups.stat().st_size, len(names.asked)
+        assert set(names.asked) == set(hosts)
         time.sleep(SECONDS)
         return {
-            "lookups": (before, lookups.stat().st_size - before),
+            "lookups": (by_system, by_prober),
+            "later": lookups.stat().st_size + len(names.asked) - by_system - by_prober,
             "threads": sum(each.num_threads() for each in family),
-            "cpu": (sum(sum(each.cpu_times()[:2]) for each in family) - cpu) / SECONDS,
         }
 
 
 @pytest.mark.slow
 def test_watching_costs_no_lookup_and_no_thread_for_each_task(tmp_path):
     few, many = watched(3, tmp_path), watched(30, tmp_path)
-    assert (few["lookups"], many["lookups"]) == ((6, 0), (60, 0))
+    # A name has an address of either kind, so gRPC asks twice.
+    assert (few["lookups"], many["lookups"]) == ((3, 6), (30, 60))
+    assert few["later"] == many["later"] == 0
     assert few["threads"] == many["threads"]

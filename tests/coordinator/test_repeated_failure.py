@@ -3,9 +3,8 @@ import itertools
 import pytest
 import tensorflow as tf
 
-from tfps.cluster.liveness import Liveness
+from tfps.cluster.liveness import Liveness, ProbeResult
 from tfps.cluster.monitor import TaskMonitor
-from tfps.cluster.prober import Sighting
 from tfps.coordinator.executor import ClosureFailure, FailureLog, RepeatedFailure
 from tfps.errors import LostPsError, RunError
 from tfps.job_dir.task_name import TaskName
@@ -17,12 +16,12 @@ AT_WORKER = "/job:worker/replica:0/task:{}/device:GPU:0 unknown device."
 
 
 class Quiet:
-    """A lookout that has told all it knows."""
+    """A prober that has reported all it knows."""
 
-    heard = float("inf")
+    reported_until = float("inf")
 
-    def start(self, tell):
-        """Tells nothing of itself."""
+    def start(self, on_result):
+        """Reports nothing of itself."""
 
     def stop(self):
         """Has nothing to end."""
@@ -82,8 +81,8 @@ def test_it_counts_again_after_what_was_trained_and_after_a_loss(repeated, monit
     most = [failure(worker) for worker in WORKERS * 2]
     for forget in (
         repeated.forget,
-        lambda: monitor.note(Sighting("host:1", Liveness.REFUSES, 0.0, 0.0)),
-        lambda: monitor.note(Sighting("host:1", Liveness.ANSWERS, 0.0, 0.0)),
+        lambda: monitor.record(ProbeResult("host:1", Liveness.REFUSES, 0.0, 0.0)),
+        lambda: monitor.record(ProbeResult("host:1", Liveness.ANSWERS, 0.0, 0.0)),
     ):
         repeated.note(most)
         forget()

@@ -110,7 +110,7 @@ def test_what_finds_keys_counts_as_memory_too(trainer, tmp_path, monkeypatch):
         if name.startswith("slices/") and len(shape) == 1
     )
     assert hashes == 20 + 10 + 1  # of two tables in a group, and one behind the last
-    monkeypatch.setattr("tfps.cluster.own_memory.limit", lambda: held - 1)
+    monkeypatch.setattr("tfps.cluster.resources.memory_limit", lambda: held - 1)
     with pytest.raises(UserError, match="its variables take"):
         ExportedModel.load(path)
     monkeypatch.setattr("tfps.export.loaded_model.BYTES_PER_KEY", 0)

@@ -96,7 +96,7 @@ def test_a_model_that_is_larger_than_the_memory_of_the_process_is_refused(
     manifest, tmp_path, monkeypatch
 ):
     reused(manifest).export(tmp_path / "export")
-    monkeypatch.setattr("tfps.cluster.own_memory.limit", lambda: 100)
+    monkeypatch.setattr("tfps.cluster.resources.memory_limit", lambda: 100)
     with pytest.raises(UserError, match=r"its variables take [\d.]+ K?i?B, and .* may have 100 B"):
         ExportedModel.load(str(tmp_path / "export"))
 

@@ -16,7 +16,6 @@ from tensorflow.python.eager import context
 
 from cloud.local.command import Ports
 from tests.project import ROOT
-from tfps.cluster.identity import ServerIdentity
 from tfps.cluster.liveness import Liveness, probe
 
 LIBRARIES = ("libtensorflow_cc.so.2", "libtensorflow_framework.so.2")
@@ -60,18 +59,13 @@ def test_target_of_a_server(server: tf.distribute.Server) -> None:
     assert server.target.startswith("grpc://localhost:")
 
 
-def test_answer_to_a_ping(server: tf.distribute.Server) -> None:
-    """An HTTP/2 PING is answered by gRPC's threads."""
-    address = server.target.removeprefix("grpc://")
-    assert probe(address, 60) is Liveness.ANSWERS
-
-
 def test_answer_to_get_status(server: tf.distribute.Server) -> None:
     """The bytes of `WorkerService/GetStatus`: first device's name and incarnation."""
-    identity = ServerIdentity.ask(server.target.removeprefix("grpc://"), 60)
-    assert identity is not None
-    assert str(identity.task) == "localhost 0"
-    assert identity.incarnation > 0
+    seen = probe(server.target.removeprefix("grpc://"), 60)
+    assert seen.liveness is Liveness.ANSWERS
+    assert seen.identity is not None
+    assert str(seen.identity.task) == "localhost 0"
+    assert seen.identity.incarnation > 0
 
 
 @pytest.mark.parametrize("name", ["set_server_def", "update_server_def"])

@@ -1,13 +1,10 @@
 """A job with an evaluator: who evaluates, what is written, what dies."""
 
-import contextlib
 import csv
 import json
 import pathlib
 import re
 import shutil
-import socket
-import threading
 from typing import Any
 
 import numpy as np
@@ -22,7 +19,7 @@ from cluster_process import (
 )
 from datasets_on_disk import Datasets
 
-from tests import peers
+from tests.answering_servers import AnsweringServers
 from tfps.experiment import metrics
 
 EVALUATED = 501  # records of the evaluation data
@@ -194,17 +191,9 @@ def test_a_chief_that_goes_away(datasets: Datasets, job_dir: pathlib.Path) -> No
     argv = trainer_flags(
         datasets.uneven, job_dir, "--chief_lost_seconds=2", eval_data=datasets.eval
     )
-    answered = threading.Event()
-
-    def answer(connection: socket.socket) -> None:
-        peers.answer(connection)
-        answered.set()
-
-    with contextlib.ExitStack() as chief:
-        at = chief.enter_context(peers.Peer(answer)).address
-        with Program(*argv, environ=tf_config(at)) as program:
-            assert answered.wait(PATIENCE)
-            chief.close()
-            assert program.finish() == 3, program.text
+    with AnsweringServers() as chief, Program(*argv, environ=tf_config(chief.address)) as program:
+        assert chief.asked.wait(PATIENCE)
+        chief.close()
+        assert program.finish() == 3, program.text
     [error] = program.errors
-    assert error.startswith(f"error: the chief at {at} has been away for 2 s ")
+    assert error.startswith(f"error: the chief at {chief.address} has been away for 2 s ")

@@ -9,7 +9,7 @@ import pytest
 from cluster_process import PATIENCE, Program
 from reserved_ports import ports_fixture, tf_config  # noqa: F401
 
-from tests.peers import answer
+from tests.answering_servers import AnsweringServers
 
 
 def serve(ports: list[socket.socket], job: str, job_dir: pathlib.Path, *flags: str) -> Program:
@@ -50,15 +50,12 @@ def test_a_chief_that_goes_away(
     job_dir.mkdir()
     if status:
         (job_dir / "report.json").write_text(json.dumps({"format": 2, "status": status}))
-    chief = ports[0]
-    chief.listen()
-    chief.settimeout(PATIENCE)
+    port = ports[0].getsockname()[1]
     limit = PATIENCE if status == "finished" else 2
     with serve(ports, "worker", job_dir, f"--chief_lost_seconds={limit}") as program:
-        address = chief.getsockname()
-        with chief.accept()[0] as connection:
-            answer(connection)  # the worker has seen its chief
-        chief.close()
+        ports[0].close()
+        with AnsweringServers([f"127.0.0.1:{port}"]) as chief:
+            assert chief.asked.wait(PATIENCE)
         lost = time.monotonic()
         code = program.finish()
     if status == "finished":
@@ -68,4 +65,4 @@ def test_a_chief_that_goes_away(
     assert code == 3, program.text
     assert time.monotonic() - lost < 2 + 60
     [error] = program.errors
-    assert error.startswith(f"error: the chief at 127.0.0.1:{address[1]} has been away for 2 s ")
+    assert error.startswith(f"error: the chief at 127.0.0.1:{port} has been away for 2 s ")

@@ -96,7 +96,7 @@ def job_fixture(made, tmp_path):
 
 
 def test_a_checkpoint_that_does_not_fit_its_memory_is_refused(made, monkeypatch):
-    monkeypatch.setattr("tfps.cluster.own_memory.limit", lambda: 1 << 29)
+    monkeypatch.setattr("tfps.cluster.resources.memory_limit", lambda: 1 << 29)
     message = r"needs about \S+ \SiB; this one may have 512 MiB. Leave it out of the job"
     with pytest.raises(UserError, match=message):
         made.evaluator()

@@ -10,10 +10,9 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from tfps.cluster.address import port_error, refuse_taken_port
 from tfps.cluster.failures import first_line
-from tfps.cluster.prober import ask_all
-from tfps.cluster.spec import Cluster
+from tfps.cluster.liveness import ask_all
+from tfps.cluster.spec import Cluster, port_error, refuse_taken_port
 from tfps.coordinator.executor import LocalExecutor
 from tfps.errors import RunError, UserError
 from tfps.job_dir.task_name import TaskName
@@ -186,11 +185,11 @@ class ReplicaExecutor(LocalExecutor):
             if time.monotonic() < deadline:
                 return
             addresses = _other_replicas(cluster)
-            seen = ask_all(addresses.values())
+            results = ask_all(addresses.values())
             away = [
-                f"{task} at {address}: {seen[address].value}, {seen[address].what_to_do}"
+                f"{task} at {address}: {seen.value}, {seen.what_to_do}"
                 for task, address in addresses.items()
-                if not seen[address].answers
+                if not (seen := results[address].liveness).answers
             ]
             if away:
                 raise UserError(

@@ -2,7 +2,7 @@
 
     python -m tfps.cluster.connection_breaker DESCRIPTOR HOST:PORT …
 
-It tells the other process what it sees, and ends when that does. It loads no TensorFlow.
+It reports its results to the other process, and ends when that does. It loads no TensorFlow.
 """
 
 import contextlib
@@ -12,14 +12,73 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from tfps.cluster.monitor import TaskMonitor
-from tfps.cluster.prober import Prober
-from tfps.cluster.sighting_report import SightingReport
+from tfps.cluster.liveness import Prober, ProbeResult
+from tfps.cluster.monitor import HealthProber, TaskMonitor
 from tfps.job_dir.task_name import TaskName
 
-_LONGEST_MESSAGE = 4096
+LONGEST_REPORT = 1 << 16  # bytes of a message
+_LONGEST_MESSAGE = 4096  # from the other process
+_MOST_RESULTS = 100  # in a report; an address has at most some 270 bytes
+_REPORT_SECONDS = 1.0
+
+
+class ReportingProber:
+    """Sends what a prober sees through a channel, and that it still looks, every second.
+
+    An answer of a task that answered before is no news. Of each task only the newest result waits
+    for a receiver that does not read.
+    """
+
+    def __init__(self, prober: HealthProber, channel: socket.socket):
+        """Each packet of the channel is a JSON list of results, without identities."""
+        self._prober = prober
+        self._channel = channel
+        self._answering: set[str] = set()
+        self._news: dict[str, ProbeResult] = {}
+        self._lock = threading.Lock()
+        self._has_news = threading.Event()
+
+    @property
+    def reported_until(self) -> float:
+        return self._prober.reported_until
+
+    def start(self, on_result: Callable[[ProbeResult], None]) -> None:
+        def record(result: ProbeResult) -> None:
+            self._record(result)
+            on_result(result)
+
+        self._prober.start(record)
+        threading.Thread(target=self._run, name="report", daemon=True).start()
+
+    def stop(self) -> None:
+        """Ends the prober; the channel's end ends the reports."""
+        self._prober.stop()
+
+    def _record(self, result: ProbeResult) -> None:
+        with self._lock:
+            if not result.answers:
+                self._answering.discard(result.address)
+            elif result.address in self._answering:
+                return
+            else:
+                self._answering.add(result.address)
+            self._news[result.address] = result
+        self._has_news.set()
+
+    def _run(self) -> None:
+        with contextlib.suppress(OSError):  # the receiver has ended
+            while True:
+                self._has_news.wait(_REPORT_SECONDS)
+                self._channel.sendall(json.dumps(self._taken()).encode())
+
+    def _taken(self) -> list[tuple[str, str, float, float]]:
+        with self._lock:
+            taken = [self._news.pop(address) for address in list(self._news)[:_MOST_RESULTS]]
+            if not self._news:
+                self._has_news.clear()
+        return [(each.address, each.liveness.name, each.since, each.when) for each in taken]
 
 
 class ConnectionBreaker:
@@ -60,14 +119,14 @@ def main(argv: Sequence[str]) -> None:
     # A terminal and Slurm signal both processes; this one ends with the other.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    logging.disable(logging.CRITICAL)  # the other process tells what it sees itself
+    logging.disable(logging.CRITICAL)  # the other process logs what is reported to it
     breaker = ConnectionBreaker()
     addresses = argv[2:]
     with socket.socket(fileno=int(argv[1])) as channel, contextlib.suppress(ConnectionError):
-        report = SightingReport(Prober(addresses), channel)
+        prober = ReportingProber(Prober(addresses), channel)
         # Which tasks they are the other process knows.
         tasks = {TaskName("task", index): address for index, address in enumerate(addresses)}
-        monitor = TaskMonitor(tasks, report, hang_up=breaker.hang_up)
+        monitor = TaskMonitor(tasks, prober, hang_up=breaker.hang_up)
         monitor.start()
         breaker.follow(channel)
 

@@ -13,21 +13,24 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from tfps.cluster.liveness import Liveness
-from tfps.cluster.prober import Sighting
-from tfps.cluster.sighting_report import LONGEST_REPORT
+from tfps.cluster.connection_breaker import LONGEST_REPORT
+from tfps.cluster.liveness import Liveness, ProbeResult
 from tfps.cluster.sockets import Connections, keep_alive
 from tfps.job_dir.task_name import TaskName
 
 _HAND_OVER_SECONDS = 1.0
-_AGAIN_SECONDS = 1.0  # before another process begins
+_AGAIN_SECONDS = 1.0  # before another process is started
 _SILENT_SECONDS = 10.0  # after which the process counts as lost; it reports every second
 _log = logging.getLogger(__name__)
 _ROOT = pathlib.Path(__file__).parents[2]
 
 
+def _ignore(result: ProbeResult) -> None:
+    """A guard without a listener only breaks connections."""
+
+
 class ConnectionGuard:
-    """Tells a `tfps.cluster.connection_breaker` of this process's connections, and listens to it.
+    """Hands this process's connections to a `connection_breaker`, and receives its reports.
 
     TensorFlow registers every new function with every task and holds Python's lock while it waits
     for their answers. When one was stopped, no thread of this process can help; another process
@@ -35,7 +38,7 @@ class ConnectionGuard:
     tasks answer, it asks them for this process too. It is started again should it be lost.
 
     Attributes:
-        heard: When there was last nothing more to be heard of it, on the monotonic clock.
+        reported_until: When all its reports were last read, on the monotonic clock.
     """
 
     def __init__(self, addresses: Mapping[TaskName, str]):
@@ -43,21 +46,21 @@ class ConnectionGuard:
         self._connections = Connections(self._addresses)
         self._handed: set[str] = set()
         self._stop = threading.Event()
-        self._tell: Callable[[Sighting], None] = _ignore
-        self.heard = 0.0
+        self._on_result: Callable[[ProbeResult], None] = _ignore
+        self.reported_until = 0.0
         self._process: subprocess.Popen | None = None
 
-    def start(self, tell: Callable[[Sighting], None] | None = None) -> None:
+    def start(self, on_result: Callable[[ProbeResult], None] = _ignore) -> None:
         """Starts the process, unless it runs or there is nobody to be connected to.
 
         Args:
-            tell: Called with what it sees of the tasks, in a thread of its own: all that does not
-                answer, and the first answer of each task at first and after that.
+            on_result: Called in a thread of its own with every result but the answers of tasks
+                that answered before.
         """
         if self._process is not None or not self._addresses:
             return
-        self._tell = tell or _ignore
-        self._begin()
+        self._on_result = on_result
+        self._start_process()
         self._thread = threading.Thread(target=self._run, name="connection-guard", daemon=True)
         self._thread.start()
 
@@ -70,7 +73,7 @@ class ConnectionGuard:
             self._thread.join()
             self._end()
 
-    def _begin(self) -> None:
+    def _start_process(self) -> None:
         """Starts a process that knows nothing yet."""
         self._handed = set()
         self._channel, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -87,7 +90,8 @@ class ConnectionGuard:
                 ],
                 pass_fds=[other.fileno()],
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": path},
+                # By itself gRPC logs that a server has ended.
+                env={"GRPC_VERBOSITY": "ERROR", **os.environ, "PYTHONPATH": path},
             )
 
     def _end(self) -> None:
@@ -100,40 +104,40 @@ class ConnectionGuard:
             self._process.wait()
 
     def _run(self) -> None:
-        has_begun = True
+        is_running = True
         while not self._stop.is_set():
             try:
-                if not has_begun:
-                    self._begin()
-                has_begun = True
+                if not is_running:
+                    self._start_process()
+                is_running = True
                 self._serve()
             except OSError as error:
                 if self._stop.is_set():
                     return
-                _log.warning("the process that asks the tasks is lost (%s); another begins", error)
+                _log.warning("health prober exited (%s); restarting it", error)
                 assert self._process is not None
                 self._process.kill()
                 self._end()
-                has_begun = False
+                is_running = False
                 self._stop.wait(_AGAIN_SECONDS)
 
     def _serve(self) -> None:
         """Hands connections over and listens until it is to stop."""
-        heard = time.monotonic()
+        last_message = time.monotonic()
         poll = select.poll()
         poll.register(self._channel, select.POLLIN)
-        due = heard
+        due = last_message
         while not self._stop.is_set():
             if time.monotonic() >= due:
                 self._hand_over()
                 due = time.monotonic() + _HAND_OVER_SECONDS
             if poll.poll(1000 * max(0.0, due - time.monotonic())):
                 self._listen()
-                heard = time.monotonic()
+                last_message = time.monotonic()
                 if not poll.poll(0):
-                    self.heard = heard
+                    self.reported_until = last_message
             # What came while this thread could not run was not there yet when it asked before.
-            elif time.monotonic() - heard > _SILENT_SECONDS and not poll.poll(0):
+            elif time.monotonic() - last_message > _SILENT_SECONDS and not poll.poll(0):
                 raise TimeoutError(f"nothing came from it for {_SILENT_SECONDS:.0f} s")
 
     def _listen(self) -> None:
@@ -141,10 +145,10 @@ class ConnectionGuard:
         if not message:
             raise ConnectionError("it has ended")
         for address, liveness, since, when in json.loads(message):
-            self._tell(Sighting(address, Liveness[liveness], since, when))
+            self._on_result(ProbeResult(address, Liveness[liveness], since, when))
 
     def _hand_over(self) -> None:
-        """Tells which connections there are that were not there before, and which are gone."""
+        """Hands new connections over, and reports those that are gone."""
         open_now: set[str] = set()
         for address, connection in self._connections.open_now():
             try:
@@ -160,7 +164,3 @@ class ConnectionGuard:
         for name in self._handed - open_now:
             self._channel.send(json.dumps(["", name]).encode())
         self._handed = open_now
-
-
-def _ignore(sighting: Sighting) -> None:
-    """Who starts a guard without a listener wants its breaks alone."""

@@ -8,13 +8,12 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
-from tfps.cluster.liveness import Liveness
-from tfps.cluster.prober import Prober, Sighting
+from tfps.cluster.liveness import Liveness, Prober, ProbeResult
 from tfps.job_dir.task_name import TaskName
 
 LOST_SECONDS = 3.0
 SILENT_SECONDS = 10.0
-_NEWS_LOOKS, _NEWS_SECONDS = 100, 0.1  # for what a lookout has to tell; a guard does every second
+_PENDING_LOOKS, _PENDING_SECONDS = 100, 0.1  # for pending results; a guard has some every second
 _MOST_FAILURES = 1000  # that a run remembers one by one: its report is written again and again
 _log = logging.getLogger(__name__)
 
@@ -65,7 +64,7 @@ class Outage:
     since: float
     probes: int
     failure: Failure
-    is_told: bool = False
+    is_reported: bool = False
 
     def __str__(self) -> str:
         return f"{self.task} at {self.address}"
@@ -83,15 +82,15 @@ class Outage:
         return self.probes > 1 and self.seconds >= limit
 
 
-class Lookout(Protocol):
-    """What asks all tasks again and again, once it is started."""
+class HealthProber(Protocol):
+    """Asks all tasks again and again, once it is started."""
 
     @property
-    def heard(self) -> float:
-        """When it last had told all that it knew, on the monotonic clock."""
+    def reported_until(self) -> float:
+        """All that had come by then was reported; on the monotonic clock."""
 
-    def start(self, tell: Callable[[Sighting], None]) -> None:
-        """Begins, unless it has; `tell` is called with what is seen, by one thread at a time."""
+    def start(self, on_result: Callable[[ProbeResult], None]) -> None:
+        """Starts, unless it has; `on_result` is called by one thread at a time."""
 
     def stop(self) -> None:
         """Ends."""
@@ -107,50 +106,48 @@ class TaskMonitor:
     def __init__(
         self,
         addresses: Mapping[TaskName, str],
-        lookout: Lookout | None = None,
+        prober: HealthProber | None = None,
         hang_up: Callable[[str], None] = lambda address: None,
         failures: Failures | None = None,
     ):
-        """Watches nobody yet.
+        """`hang_up` is called after each probe of a task that is lost and does not refuse.
 
         Args:
-            lookout: What asks them; a `Prober` in this process if it is not given.
-            hang_up: Called with the address of a task that is lost and does not refuse connections,
-                after every probe.
+            prober: A `Prober` in this process if it is not given.
             failures: Those that a program before this one has seen.
         """
         self.failures = Failures() if failures is None else failures
         self._addresses = addresses
         self._tasks = {address: task for task, address in addresses.items()}
-        self._lookout = lookout or Prober(addresses.values())
+        self._prober = prober or Prober(addresses.values())
         self._hang_up = hang_up
         self._absences: dict[TaskName, Outage] = {}
         self._watched: set[TaskName] = set()
         self._stop = threading.Event()
 
     def start(self, without: Collection[TaskName] = ()) -> None:
-        """Begins to watch the tasks that it does not watch yet."""
+        """Starts to watch the tasks that it does not watch yet."""
         self._watched |= self._addresses.keys() - set(without)
         if self._watched:
-            self._lookout.start(self.note)
+            self._prober.start(self.record)
 
     def stop(self) -> None:
         """Asks nobody any more; tasks that go down from now on are no failures."""
         self._stop.set()
-        self._lookout.stop()
+        self._prober.stop()
 
-    def note(self, sighting: Sighting) -> None:
-        """Notes what was seen of a task that is watched; by one thread at a time."""
-        task, seen = self._tasks[sighting.address], sighting.liveness
+    def record(self, result: ProbeResult) -> None:
+        """Records what was seen of a task that is watched; by one thread at a time."""
+        task, seen = self._tasks[result.address], result.liveness
         if self._stop.is_set() or task not in self._watched:
             return
         outage = self._absences.get(task)
         if seen is Liveness.ANSWERS:
-            self._note_answer(task)
+            self._record_answer(task)
         elif outage is None:
-            failure = Failure(task, seen.value, sighting.when)
+            failure = Failure(task, seen.value, result.when)
             address = self._addresses[task]
-            self._absences[task] = Outage(task, address, seen, sighting.since, 1, failure)
+            self._absences[task] = Outage(task, address, seen, result.since, 1, failure)
             self.failures.append(failure)
             is_certain = seen is Liveness.REFUSES
             says = "%s is lost: %s" if is_certain else "%s may be lost: %s"
@@ -160,18 +157,18 @@ class TaskMonitor:
             outage.probes += 1
             if seen is not Liveness.REFUSES and outage.is_lost:
                 self._hang_up(self._addresses[task])
-                self._tell_once(outage)
+                self._report_once(outage)
 
-    def hear_news(self) -> None:
-        """Waits until what the lookout has seen by now is noted.
+    def wait_for_pending_probes(self) -> None:
+        """Waits until what the prober has seen by now is recorded.
 
         TensorFlow holds Python's lock while it registers a function with tasks that do not answer:
-        after that there is much that no thread of this process has heard. So looks are counted,
-        not seconds: with each, others have their turn.
+        no thread of this process has seen anything meanwhile. So looks are counted, not seconds:
+        with each, others have their turn.
         """
-        began, looks = time.monotonic(), _NEWS_LOOKS if self._watched else 0
-        while self._lookout.heard <= began and looks:
-            self._stop.wait(_NEWS_SECONDS)
+        began, looks = time.monotonic(), _PENDING_LOOKS if self._watched else 0
+        while self._prober.reported_until <= began and looks:
+            self._stop.wait(_PENDING_SECONDS)
             looks -= 1
 
     def place(self, task: TaskName) -> str:
@@ -198,12 +195,12 @@ class TaskMonitor:
         """
         return [outage for outage in self.down(job) if outage.is_lost]
 
-    def _note_answer(self, task: TaskName) -> None:
+    def _record_answer(self, task: TaskName) -> None:
         if outage := self._absences.pop(task, None):
             outage.failure.back_after = outage.seconds
             _log.info("%s is back after %.1f s", task, outage.seconds)
 
-    def _tell_once(self, outage: Outage) -> None:
-        if not outage.is_told:
+    def _report_once(self, outage: Outage) -> None:
+        if not outage.is_reported:
             _log.warning("%s is lost: it did not answer for %.0f s", outage, outage.seconds)
-        outage.is_told = True
+        outage.is_reported = True

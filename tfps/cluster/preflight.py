@@ -1,25 +1,35 @@
-"""Looks whether a task can take part in a run, before the run begins."""
+"""Checks whether the tasks of a cluster can take part in a run, before it starts or goes on."""
 
 import concurrent.futures
 import dataclasses
 import queue
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from tfps import byte_size
-from tfps.cluster.identity import ServerIdentity
-from tfps.cluster.liveness import Liveness
-from tfps.cluster.prober import Prober, Sighting
+from tfps.cluster.liveness import (
+    Liveness,
+    Prober,
+    ProbeResult,
+    ServerIdentity,
+    ask_all,
+    probe,
+)
+from tfps.cluster.monitor import TaskMonitor
+from tfps.cluster.spec import Cluster
+from tfps.errors import RunError
 from tfps.job_dir import JobDir
 from tfps.job_dir.task_files import TaskInfo
 from tfps.job_dir.task_name import TaskName
 
 _ASK_SECONDS = 5.0
+_REPLACED_SECONDS = 2.0
 _ANNOUNCE_SECONDS = 3.0  # between a server's first answer and its announcement
 _POLL_SECONDS = 0.2
+_LEAVE_SECONDS = 30.0  # a ps that was let go ends within
 _MOST_THREADS = 64
 
 
@@ -84,45 +94,34 @@ def check_tasks(
     """
     deadline = time.monotonic() + limit_seconds
     task_at = {address: task for task, address in addresses.items()}
-    asking: set[str] = set()
-    found: queue.Queue[concurrent.futures.Future[TaskCheck]] = queue.Queue()
+    answered: set[str] = set()
+    found: queue.Queue[Callable[[], TaskCheck]] = queue.Queue()
 
-    def note(sighting: Sighting) -> None:
-        address = sighting.address
-        if not sighting.liveness.answers:
-            seen: concurrent.futures.Future[TaskCheck] = concurrent.futures.Future()
-            seen.set_result(TaskCheck(task_at[address], address, sighting.liveness))
-            found.put(seen)
-        elif address not in asking:  # else a thread talks with it, or has
-            asking.add(address)
-            pool.submit(ask, address).add_done_callback(found.put)
-
-    def ask(address: str) -> TaskCheck:
-        check = _of_what_answers(task_at[address], address, wanted)
-        if not check.answers:
-            asking.discard(address)
-        return check
+    def record(result: ProbeResult) -> None:
+        task, address, identity = task_at[result.address], result.address, result.identity
+        if address in answered:
+            return
+        if identity is None:
+            check = TaskCheck(task, address, result.liveness)
+            found.put(lambda: check)
+        else:  # what it has announced may take a while to read
+            answered.add(address)
+            future = pool.submit(_of_server, task, address, identity, wanted)
+            future.add_done_callback(lambda each: found.put(each.result))
 
     prober = Prober(addresses.values(), _POLL_SECONDS, _ASK_SECONDS)
     checks: dict[TaskName, TaskCheck] = {}
     with concurrent.futures.ThreadPoolExecutor(_MOST_THREADS, "check") as pool:
-        prober.start(note)
+        prober.start(record)
         try:
             while len(checks) < len(addresses):  # each task gives something within a limit
-                check = found.get().result()
-                if check.answers or time.monotonic() > deadline:
+                check = found.get()()
+                is_known = check.mismatch or check.incarnation is not None
+                if is_known or time.monotonic() > deadline:
                     checks[check.task] = check
         finally:
             prober.stop()
     return [checks[task] for task in addresses]
-
-
-def _of_what_answers(task: TaskName, address: str, wanted: Wanted) -> TaskCheck:
-    """The check of a task whose address has answered."""
-    identity = ServerIdentity.ask(address, _ASK_SECONDS)
-    if identity is None:
-        return TaskCheck(task, address, Liveness.FOREIGN)
-    return _of_server(task, address, identity, wanted)
 
 
 def _of_server(task: TaskName, address: str, identity: ServerIdentity, wanted: Wanted) -> TaskCheck:
@@ -185,3 +184,74 @@ def _shortage(task: TaskName, task_info: TaskInfo, wanted: Wanted) -> str:
 
 def _counts(tasks: Mapping[str, int]) -> str:
     return ", ".join(f"{number} {job}" for job, number in sorted(tasks.items()))
+
+
+def check_peers(
+    cluster: Cluster, job_dir: JobDir, memory: Mapping[TaskName, int], limit_seconds: float
+) -> list[TaskCheck]:
+    """Checks whether every worker and ps can take part.
+
+    Args:
+        limit_seconds: How long to wait for those that do not answer yet.
+    """
+    return check_tasks(cluster.peers(), Wanted(cluster.tasks(), job_dir, memory), limit_seconds)
+
+
+def wait_for_ps(
+    cluster: Cluster, leaving: Sequence[int], monitor: TaskMonitor, limit_seconds: float
+) -> None:
+    """Waits until every ps can be reached, once those that are leaving are gone.
+
+    Args:
+        leaving: Indices of ps that can still be reached though they will end.
+        monitor: Must see them too, before the run may rely on it again.
+    """
+    addresses = {task: address for task, address in cluster.peers().items() if task.job == "ps"}
+    deadline = time.monotonic() + min(_LEAVE_SECONDS, limit_seconds)
+    going = [addresses[TaskName("ps", index)] for index in leaving]
+    while any(probe(address).answers for address in going) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+    deadline = time.monotonic() + limit_seconds
+    while away := _away(addresses, monitor):
+        if time.monotonic() > deadline:
+            names = ", ".join(f"{ps} at {addresses[ps]}" for ps in away)
+            seen = "; ".join(f"{ps}: {each.value}, {each.what_to_do}" for ps, each in away.items())
+            raise RunError(
+                f"{names} did not come back within {limit_seconds:.0f} s ({seen}); start every "
+                "task again with the same --job_dir to go on from the last checkpoint, or allow "
+                "more time with --task_wait_seconds"
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _away(addresses: Mapping[TaskName, str], monitor: TaskMonitor) -> dict[TaskName, Liveness]:
+    """The ps that do not answer, or that the monitor still takes for absent, and what was seen."""
+    by_address = ask_all(addresses.values())
+    seen = {ps: by_address[address].liveness for ps, address in addresses.items()}
+    outages = {ps: monitor.outage(ps) for ps in addresses}
+    still = {ps: outage.liveness for ps, outage in outages.items() if outage}
+    return {ps: each for ps, each in seen.items() if not each.answers} or still
+
+
+class Incarnations:
+    """The servers that a run is connected to.
+
+    A server that takes the place of another knows nothing of what that one was asked. Mostly it
+    says so; but who waits for a tensor of it, as TensorFlow's workers do, may wait for ever.
+    """
+
+    def __init__(self, checks: Sequence[TaskCheck], job: str):
+        """Those of a job's tasks that had answered before they were connected to."""
+        self._checks = [
+            each for each in checks if each.task.job == job and each.incarnation is not None
+        ]
+
+    def replaced(self) -> list[TaskName]:
+        """The tasks in whose place another server answers now; who is silent is the monitor's."""
+        seen = ask_all([each.address for each in self._checks], _REPLACED_SECONDS)
+        return [
+            each.task
+            for each in self._checks
+            if (identity := seen[each.address].identity)
+            and identity.incarnation != each.incarnation
+        ]

@@ -65,7 +65,7 @@ class PsCalls:
                 )
             is_late = taken > limit
             if is_late:
-                self._monitor.hear_news()
+                self._monitor.wait_for_pending_probes()
             done, _ = concurrent.futures.wait([future], _POLL_SECONDS)
             if done:
                 return future.result()

@@ -10,12 +10,9 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from tfps.cluster import freed_memory, own_memory, sockets
-from tfps.cluster.address import port_error, refuse_taken_port
-from tfps.cluster.identity import ServerIdentity
-from tfps.cluster.liveness import probe
-from tfps.cluster.prober import PROBE_SECONDS
-from tfps.cluster.spec import Cluster
+from tfps.cluster import resources, sockets
+from tfps.cluster.liveness import PROBE_SECONDS, kept_probe, probe
+from tfps.cluster.spec import Cluster, port_error, refuse_taken_port
 from tfps.errors import RunError
 from tfps.job_dir import JobDir, report
 from tfps.job_dir.task_files import PreemptionNotices, TaskInfo
@@ -60,7 +57,7 @@ def serve(
     if cluster.job == "ps":  # what it left behind when it was killed
         notices.clear(cluster.task)
     server = _start(cluster, options)
-    freed_memory.start_giving_back()
+    resources.start_trimming_memory()
     _log.info("%s serves at %s", cluster.name, server.target.removeprefix("grpc://"))
     _announce(cluster, job_dir)
     if cluster.job == "worker":  # the chief does not see what is lost between a worker and a ps
@@ -107,24 +104,25 @@ def wait_for_end_of_chief(
         asked_to_end: Set when this task is to end before that.
     """
     began = last_seen = time.monotonic()
-    seen = False
-    while not asked_to_end.wait(PROBE_SECONDS):
-        liveness = probe(chief)
-        if liveness.answers:
-            seen, last_seen = True, time.monotonic()
-        elif seen and is_done():
-            return
-        elif seen and time.monotonic() - last_seen > options.chief_lost_seconds:
-            raise RunError(
-                f"the chief at {chief} has been away for {options.chief_lost_seconds:.0f} s "
-                f"without being done ({liveness.value}); start every task again to go on from "
-                "the last checkpoint"
-            )
-        elif not seen and time.monotonic() - began > options.chief_wait_seconds:
-            raise RunError(
-                f"the chief did not appear at {chief} within {options.chief_wait_seconds:.0f} s "
-                f"({liveness.value}); {liveness.what_to_do}"
-            )
+    was_seen = False
+    with kept_probe(chief) as ask:
+        while not asked_to_end.wait(PROBE_SECONDS):
+            liveness = ask().liveness
+            if liveness.answers:
+                was_seen, last_seen = True, time.monotonic()
+            elif was_seen and is_done():
+                return
+            elif was_seen and time.monotonic() - last_seen > options.chief_lost_seconds:
+                raise RunError(
+                    f"the chief at {chief} has been away for {options.chief_lost_seconds:.0f} s "
+                    f"without being done ({liveness.value}); start every task again to go on from "
+                    "the last checkpoint"
+                )
+            elif not was_seen and time.monotonic() - began > options.chief_wait_seconds:
+                raise RunError(
+                    f"the chief did not appear at {chief} within {options.chief_wait_seconds:.0f} "
+                    f"s ({liveness.value}); {liveness.what_to_do}"
+                )
 
 
 def is_done(job_dir: JobDir) -> bool:
@@ -180,11 +178,11 @@ def _start(cluster: Cluster, options: ServerOptions) -> tf.distribute.Server:
 def _announce(cluster: Cluster, job_dir: JobDir) -> None:
     """Says in the job_dir what serves here, for the chief to compare."""
     port = cluster.address.rsplit(":", 1)[1]
-    identity = ServerIdentity.ask(f"localhost:{port}", _ANNOUNCE_SECONDS)
+    identity = probe(f"localhost:{port}", _ANNOUNCE_SECONDS).identity
     if identity is None:
         _log.warning("%s does not answer itself: the chief will see no versions", cluster.name)
     else:
-        info = TaskInfo.own(cluster.tasks(), identity.incarnation, own_memory.limit())
+        info = TaskInfo.own(cluster.tasks(), identity.incarnation, resources.memory_limit())
         info.write(job_dir, identity.task)
 
 

@@ -1,7 +1,9 @@
-"""The cluster and this process's place in it."""
+"""The cluster and this process's place in it, and the addresses of tasks."""
 
 import dataclasses
 import json
+import re
+import socket
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +14,9 @@ TF_CONFIG = "TF_CONFIG"
 TF_CONFIG_FILE = "TF_CONFIG_FILE"
 CLUSTER_SPEC = "CLUSTER_SPEC"
 JOBS = ("chief", "worker", "ps", "evaluator")
+_HOST = re.compile(
+    r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?\.?|\[[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?\]"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +28,7 @@ class Cluster:
     Attributes:
         evaluators: Address of the evaluator, which is no part of the cluster and serves nothing;
             nothing where the job has none.
-        chief_works: Whether the last worker is the one next to the chief (`chief_worker`).
+        chief_works: Whether the last worker is the one next to the chief.
     """
 
     chief: tuple[str, ...] = ()
@@ -106,3 +111,44 @@ class Cluster:
 def sizes(spec: Mapping[str, Any]) -> str:
     """How many tasks each job has, in words."""
     return ", ".join(f"{len(hosts)} {job}" for job, hosts in spec.items()) or "none"
+
+
+def host_port(where: str, address: str) -> tuple[str, int]:
+    """The host and port of an address "host:port", checked."""
+    if "://" in address or "/" in address:
+        raise UserError(f'{where}: {address!r} is a URL; write only "host:port"')
+    host, colon, port = address.rpartition(":")
+    if not colon or (address.startswith("[") and address.endswith("]")):
+        raise UserError(f'{where}: {address!r} has no port; write it as "host:port"')
+    if not host:
+        raise UserError(f'{where}: {address!r} has no host; write it as "host:port"')
+    if not _HOST.fullmatch(host):
+        raise UserError(
+            f"{where}: {host!r} is no host name; write a name, an IPv4 address or [IPv6]"
+        )
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and 1 <= int(port) <= 65535):
+        raise UserError(
+            f"{where}: {address!r} has the port {port!r}; write a number from 1 to 65535"
+        )
+    return host.lower().rstrip("."), int(port)
+
+
+def refuse_taken_port(cluster: Cluster) -> None:
+    """Asks the system, since TensorFlow's own message hides what is wrong."""
+    port = int(cluster.address.rsplit(":", 1)[1])
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            raise port_error(cluster, error.strerror or str(error)) from None
+
+
+def port_error(cluster: Cluster, reason: str) -> UserError:
+    """The error of a task that cannot serve, for a reason as the system or TensorFlow says it."""
+    is_chief_worker = cluster.chief_works and cluster.task == cluster.of_chief_worker.task
+    where = "with --chief_worker_port" if is_chief_worker else "in TF_CONFIG"
+    return UserError(
+        f"{cluster.name} cannot serve at {cluster.address}: {reason}; free the port, or give this "
+        f"task another one {where}"
+    )

@@ -1,4 +1,9 @@
-"""Decodes the cluster and this process's place in it from the environment."""
+"""Decodes the cluster and this process's place in it from the environment.
+
+The worker next to the chief, on its machine, is named by no platform's TF_CONFIG. Every task adds
+it to the cluster by the same rule, since all have the same flags: it is the last worker, at the
+chief's host and a port that follows from the chief's.
+"""
 
 import dataclasses
 import json
@@ -7,11 +12,19 @@ import stat
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfps.cluster import chief_worker
-from tfps.cluster.address import host_port
-from tfps.cluster.spec import CLUSTER_SPEC, JOBS, TF_CONFIG, TF_CONFIG_FILE, Cluster, sizes
+from tfps.cluster.spec import (
+    CLUSTER_SPEC,
+    JOBS,
+    TF_CONFIG,
+    TF_CONFIG_FILE,
+    Cluster,
+    host_port,
+    sizes,
+)
 from tfps.errors import UserError
+from tfps.job_dir.task_name import TaskName
 
+LAST_PORT = (1 << 16) - 1
 MOST_BYTES = 1 << 20  # as much as a ConfigMap of Kubernetes holds: 9,000 addresses of 110 bytes
 # The job names that each variable may use, and the job that each stands for.
 _NAMES: Mapping[str, Mapping[str, str]] = {
@@ -80,7 +93,7 @@ def _decode(
     evaluators = spec.pop("evaluator", ())
     chief_works = chief_worker_port is not None and {"chief", "worker", "ps"} <= set(spec)
     if chief_works and len(spec["chief"]) == 1:
-        spec = chief_worker.add(variable, spec, chief_worker_port or 0)
+        spec = _with_chief_worker(variable, spec, chief_worker_port or 0)
     job, index = _task(variable, _object(variable, config, "task"), spec)
     _check_jobs(variable, spec)
     if len(evaluators) > 1 or (job == "evaluator" and index):
@@ -267,3 +280,41 @@ def _read_file(variable: str, path: str) -> str:
 def _kind(value: Any) -> str:
     kinds = {dict: "an object", list: "a list", str: "a string", bool: "a boolean"}
     return "null" if value is None else kinds.get(type(value), "a number")
+
+
+def chief_worker_port_of(chiefs_port: int, named: int) -> int:
+    """The port that --chief_worker_port names, else (0) the one after the chief's."""
+    return named or chiefs_port + 1
+
+
+def _with_chief_worker(
+    variable: str, spec: Mapping[str, tuple[str, ...]], port: int
+) -> dict[str, tuple[str, ...]]:
+    [chief] = spec["chief"]
+    host, chiefs_port = host_port(f"{variable}: cluster.chief", chief)
+    port = chief_worker_port_of(chiefs_port, port)
+    if port > LAST_PORT:
+        raise UserError(
+            f"--chief_works: the chief's port, {chiefs_port}, is the last, and its worker would "
+            "have the one after it; name another with --chief_worker_port"
+        )
+    for job, addresses in spec.items():
+        for index, address in enumerate(addresses):
+            if host_port(f"{variable}: cluster.{job}", address) == (host, port):
+                raise UserError(
+                    f"--chief_works: the chief's worker would have the address {address} of "
+                    f"{TaskName(job, index).label}; name another port with --chief_worker_port"
+                )
+    own = f"{chief.rpartition(':')[0]}:{port}"
+    return {**spec, "worker": (*spec["worker"], own)}
+
+
+def chief_worker_environment(environ: Mapping[str, str], index: int) -> dict[str, str]:
+    """The environment of the chief's worker: the chief's, with another task."""
+    found = dict(environ)
+    for variable in _NAMES:
+        if variable in environ:
+            config = json.loads(environ[variable])
+            config["task"] |= {"type": _first(variable, "worker"), "index": index}
+            found[variable] = json.dumps(config, separators=(",", ":"))
+    return found

@@ -14,12 +14,9 @@ import tensorflow as tf
 # changes.
 from tensorflow.python.eager import context
 
-from tfps.cluster.address import port_error
 from tfps.cluster.failures import first_line
-from tfps.cluster.incarnations import Incarnations
-from tfps.cluster.peers import check_peers
-from tfps.cluster.preflight import TaskCheck, Wanted, check_tasks
-from tfps.cluster.spec import Cluster
+from tfps.cluster.preflight import Incarnations, TaskCheck, Wanted, check_peers, check_tasks
+from tfps.cluster.spec import Cluster, port_error
 from tfps.coordinator.executor import ClusterExecutor, Executor, LocalExecutor
 from tfps.errors import LostPsError, RunError, UserError, WorkersChangedError
 from tfps.job_dir import JobDir
@@ -138,7 +135,7 @@ class Connector:
         coordinator = self._coordinator(seconds)
         self._again, self._looking = True, None
         _log.info("connected to %d workers and %d ps", len(indices), ps)
-        executor = ClusterExecutor(coordinator, indices, Incarnations.of(checks, "ps"), ps)
+        executor = ClusterExecutor(coordinator, indices, Incarnations(checks, "ps"), ps)
         if not executor.gpus:
             leave_layouts_alone()
         return executor

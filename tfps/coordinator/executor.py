@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from tfps.cluster import failures
 from tfps.cluster.failures import lost_ps_behind
-from tfps.cluster.incarnations import Incarnations
 from tfps.cluster.monitor import TaskMonitor
+from tfps.cluster.preflight import Incarnations
 from tfps.errors import RunError
 from tfps.job_dir.task_name import TaskName
 
@@ -101,7 +101,7 @@ class RepeatedFailure:
         are_equal = all(_same(line, other) for other, _ in others)
         if not are_equal or min(count for _, count in self._counts.values()) < _TIMES:
             return
-        self._monitor.hear_news()
+        self._monitor.wait_for_pending_probes()
         if self._is_task_lost():
             self._counts.clear()
             return

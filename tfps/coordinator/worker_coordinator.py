@@ -341,6 +341,6 @@ class WorkerCoordinator:
             self._refuse_replaced_ps()
             self._next_question = time.monotonic() + _QUIET_SECONDS
         if seconds >= self._stall_seconds:
-            self._monitor.hear_news()
+            self._monitor.wait_for_pending_probes()
             self._refuse_lost_ps()
             raise self._diagnosis.stall(what, seconds)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tfps import arguments, byte_size
-from tfps.cluster import open_files, own_memory
+from tfps.cluster import resources
 from tfps.cluster.failures import first_line
 from tfps.errors import RunError, UserError, listed, reason_of
 from tfps.export import exported_files
@@ -89,7 +89,7 @@ class ExportedModel:
             schema = _schema(directory)
             size = _checked_size(directory, beside_bytes)
             values = files.names(posixpath.join(directory, VARIABLES_DIRECTORY))
-            open_files.allow_for_files(len(values), f"--model={directory}")
+            resources.allow_files(len(values), f"--model={directory}")
             loaded = tf.saved_model.load(directory)
         except tf.errors.OpError as error:
             raise UserError(f"--model={directory} cannot be read: {error.message}") from None
@@ -260,7 +260,7 @@ def _checked_size(directory: str, beside_bytes: int) -> int:
         held += math.prod(shape) * dtypes[name].size
         if name.startswith(f"{SLICES}/") and dtypes[name] == tf.int64:  # the hashes of keys
             held += math.prod(shape) * BYTES_PER_KEY
-    limit = own_memory.limit()
+    limit = resources.memory_limit()
     if held + beside_bytes > limit:
         others = f" next to {byte_size.show(beside_bytes)} of others" if beside_bytes else ""
         raise UserError(

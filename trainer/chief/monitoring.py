@@ -6,8 +6,8 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 
+from tfps.cluster.sockets import Traffic
 from tfps.cluster.spec import Cluster
-from tfps.cluster.traffic import Traffic
 from tfps.data.manifest import TrainingData
 from tfps.errors import UserError
 from tfps.job_dir import JobDir

@@ -8,12 +8,10 @@ import tensorflow as tf
 
 from tfps import byte_size
 from tfps.checkpoint.directory import CheckpointDirectory
-from tfps.cluster import own_memory
-from tfps.cluster.address import refuse_taken_port
+from tfps.cluster import resources
 from tfps.cluster.liveness import Liveness
-from tfps.cluster.peers import check_peers
-from tfps.cluster.preflight import TaskCheck
-from tfps.cluster.spec import Cluster
+from tfps.cluster.preflight import TaskCheck, check_peers
+from tfps.cluster.spec import Cluster, refuse_taken_port
 from tfps.data.record_source import RecordSource, read_batches
 from tfps.experiment.experiment import NO_EXPORT
 from tfps.job_dir.task_name import TaskName
@@ -104,7 +102,7 @@ def check_machine(
     """
     cluster, job_dir = inputs.settings.cluster, inputs.settings.job_dir
     process = "this process" if cluster.is_local else "the chief"
-    chief_memory(inputs).check(own_memory.limit(), process)
+    chief_memory(inputs).check(resources.memory_limit(), process)
     if output is None:
         _check_job_disk(inputs)
     else:

@@ -18,7 +18,7 @@ from tfps.cluster import failures
 from tfps.cluster.connection_guard import ConnectionGuard
 from tfps.cluster.liveness import Liveness
 from tfps.cluster.monitor import Failures, TaskMonitor
-from tfps.cluster.peers import wait_for_ps
+from tfps.cluster.preflight import wait_for_ps
 from tfps.cluster.ps_calls import PsCalls
 from tfps.cluster.spec import Cluster
 from tfps.coordinator.connector import Connector

@@ -23,9 +23,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import IO
 
-from tfps.cluster import chief_worker
-from tfps.cluster.address import refuse_taken_port
-from tfps.cluster.spec import CLUSTER_SPEC, TF_CONFIG, TF_CONFIG_FILE, Cluster
+from tfps.cluster.spec import CLUSTER_SPEC, TF_CONFIG, TF_CONFIG_FILE, Cluster, refuse_taken_port
+from tfps.cluster.tf_config import chief_worker_environment
 from tfps.errors import EXIT_OK, EXIT_USER
 from trainer.chief.interruption import has_restarted
 from trainer.console.json_lines import to_line
@@ -151,7 +150,7 @@ def start(cluster: Cluster, restarts: int, labels: Mapping[str, str], log: str |
     if log:
         file = posixpath.join(posixpath.dirname(log), f"{own.task.file_name}.log")
         command.append(f"--tensorflow_log={file}")
-    environ = chief_worker.environment(os.environ, own.index)
+    environ = chief_worker_environment(os.environ, own.index)
     orders = Orders(own.task.label, command, environ, restarts, labels)
     # A file without a name, since an argument may not be as long.
     file_number = os.memfd_create("tfps-orders")

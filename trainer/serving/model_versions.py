@@ -12,7 +12,7 @@ from typing import Any, Self
 import tensorflow as tf
 from google.protobuf.message import Message
 
-from tfps.cluster import freed_memory
+from tfps.cluster import resources
 from tfps.errors import RunError, UserError, reason_of
 from tfps.export import versions
 from tfps.export.exported_files import (
@@ -199,7 +199,7 @@ class ModelVersions:
         self._say(f"version {number} is served in place of version {before.number}")
         del before
         gc.collect()  # a model holds itself
-        freed_memory.give_back()
+        resources.trim_memory()
         return True
 
     def _say(self, message: str) -> None:

@@ -13,8 +13,7 @@ from configs.smoke import get_config
 from tests import peers
 from tests.peers import Peer
 from tests.training_fixtures import dataset, inputs_of
-from tfps.cluster.identity import ServerIdentity
-from tfps.cluster.liveness import Liveness
+from tfps.cluster.liveness import Liveness, probe
 from tfps.cluster.spec import Cluster
 from tfps.coordinator.connector import Connector
 from tfps.errors import UserError
@@ -70,7 +69,7 @@ def test_the_table_says_of_every_task_whether_it_can_take_part(
     with Peer(peers.stay_silent) as silent:
         refusing = peers.refusing_address()
         cluster = Cluster(("127.0.0.1:1",), (silent.address, refusing), (ps,))
-        own = TaskInfo.own(cluster.tasks(), ServerIdentity.ask(ps, 20).incarnation, 1 << 33)
+        own = TaskInfo.own(cluster.tasks(), probe(ps, 20).identity.incarnation, 1 << 33)
         own.write(JobDir(tmp_path), TaskName("ps", 0))
         assert not preflight.show_tasks(inputs_for(data, tmp_path, cluster), 0.0)
     assert table(capsys.readouterr().out) == [
@@ -84,7 +83,7 @@ def test_the_table_says_of_every_task_whether_it_can_take_part(
 def test_a_ps_that_tells_of_too_little_memory_cannot_take_part(data, ps, tmp_path, capsys):
     cluster = Cluster(("127.0.0.1:1",), (), (ps,))
     needed = preflight.task_memory(inputs_for(data, tmp_path, cluster))[TaskName("ps", 0)]
-    incarnation = ServerIdentity.ask(ps, 20).incarnation
+    incarnation = probe(ps, 20).identity.incarnation
     for memory, ps_memory, is_fit in (
         (needed, None, True),
         (needed - 1, None, False),
@@ -118,7 +117,7 @@ def test_a_chief_that_has_too_little_memory_is_refused_before_the_training(
     cluster = Cluster(("127.0.0.1:1",), ("127.0.0.1:2",), ("127.0.0.1:3",), chief_works=works)
     inputs = inputs_for(data, tmp_path, cluster)
     needed = preflight.chief_memory(inputs).needed_bytes
-    monkeypatch.setattr("tfps.cluster.own_memory.limit", lambda: needed - 1)
+    monkeypatch.setattr("tfps.cluster.resources.memory_limit", lambda: needed - 1)
     with pytest.raises(UserError, match=r"the chief needs about .* but may have ") as raised:
         preflight.check_machine(inputs, is_serving=True)
     assert "--train.export=none exports none" in str(raised.value)
@@ -128,7 +127,7 @@ def test_a_chief_that_has_too_little_memory_is_refused_before_the_training(
 
 
 def test_one_process_that_has_too_little_memory_is_refused(data, tmp_path, monkeypatch):
-    monkeypatch.setattr("tfps.cluster.own_memory.limit", lambda: 1 << 30)
+    monkeypatch.setattr("tfps.cluster.resources.memory_limit", lambda: 1 << 30)
     with pytest.raises(UserError, match=r"this process needs about .* several ps would share"):
         preflight.check_machine(inputs_for(data, tmp_path, Cluster()))
 

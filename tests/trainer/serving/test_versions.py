@@ -154,7 +154,7 @@ def test_two_models_that_do_not_fit_beside_each_other_are_not_loaded(kept, tmp_p
     versions = ModelVersions.open(str(tmp_path))
     size = versions.newest.model.variable_bytes
     assert size > 1 << 20
-    monkeypatch.setattr("tfps.cluster.own_memory.limit", lambda: 2 * size - 1)
+    monkeypatch.setattr("tfps.cluster.resources.memory_limit", lambda: 2 * size - 1)
     put(kept, tmp_path, 2)
     versions.look()
     assert versions.newest.number == 1

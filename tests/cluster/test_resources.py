@@ -6,18 +6,18 @@ import sys
 
 import pytest
 
-from tfps.cluster import own_memory
+from tfps.cluster import resources
 
 SHOW = """
 import resource
-from tfps.cluster import own_memory
+from tfps.cluster import resources
 resource.setrlimit(resource.{kind}, (3 << 30, 3 << 30))
-print(own_memory.limit())
+print(resources.memory_limit())
 """
 
 
 def test_the_machine_has_a_limit():
-    assert 0 < own_memory.limit() <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert 0 < resources.memory_limit() <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.mark.parametrize("kind", ["RLIMIT_AS", "RLIMIT_DATA"])
@@ -25,14 +25,14 @@ def test_a_limit_of_the_process_counts(kind):
     done = subprocess.run(
         [sys.executable, "-c", SHOW.format(kind=kind)], check=True, capture_output=True, text=True
     )
-    assert int(done.stdout) == min(own_memory.limit(), 3 << 30)
+    assert int(done.stdout) == min(resources.memory_limit(), 3 << 30)
 
 
 def test_a_limit_of_its_group_counts(tmp_path, monkeypatch):
     new, old = tmp_path / "memory.max", tmp_path / "memory.limit_in_bytes"
-    monkeypatch.setattr(own_memory, "_GROUP_LIMITS", (str(new), str(old)))
-    whole = own_memory.limit()
+    monkeypatch.setattr(resources, "_GROUP_LIMITS", (str(new), str(old)))
+    whole = resources.memory_limit()
     new.write_text("max\n")
-    assert own_memory.limit() == whole
+    assert resources.memory_limit() == whole
     old.write_text("1000000\n")
-    assert own_memory.limit() == 1_000_000
+    assert resources.memory_limit() == 1_000_000
