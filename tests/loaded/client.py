@@ -147,6 +147,7 @@ class Loaded:
         """
         self._removed = tempfile.TemporaryDirectory(prefix="tfps-started-")
         self.directory = self._removed.name
+        started.look_in(self.directory)
         self._lock = threading.Lock()
         self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._environ = {
@@ -212,9 +213,7 @@ class Loaded:
 
 @functools.cache
 def _only() -> Loaded:
-    loaded = Loaded()
-    os.environ[started.VARIABLE] = loaded.directory  # for `started.environ_of` in this process
-    return loaded
+    return Loaded()
 
 
 def _loaded() -> Loaded:

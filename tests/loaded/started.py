@@ -8,7 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import psutil
 
-VARIABLE = "TFPS_TESTS_STARTED"  # names the directory in which forks say what they are
+VARIABLE = "TFPS_TESTS_STARTED"  # tells a fork in which directory it says what it is
+_directories: list[str] = []  # of all loaded processes that this one has started
+
+
+def look_in(directory: str) -> None:
+    """Finds the forks that say there what they are."""
+    _directories.append(directory)
 
 
 def note(argv: Sequence[str], environ: Mapping[str, str]) -> None:
@@ -35,20 +41,13 @@ def processes_with(argument: str) -> Iterator[psutil.Process]:
 
 
 def _noted(pid: int) -> dict | None:
-    if VARIABLE not in os.environ:
-        return None
-    try:
-        found = json.loads(pathlib.Path(os.environ[VARIABLE], str(pid)).read_text())
-    except FileNotFoundError:
-        return None
-    # An id may have been another process's before.
-    return found if found["began"] == _began(pid) else None
+    for directory in _directories:
+        with contextlib.suppress(FileNotFoundError):
+            found = json.loads(pathlib.Path(directory, str(pid)).read_text())
+            if found["began"] == _began(pid):  # an id may have been another process's before
+                return found
+    return None
 
 
-def _began(pid: int) -> int:
-    # Ticks since boot: psutil's create_time adds the time of boot, which moves with the clock.
-    try:
-        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        raise psutil.NoSuchProcess(pid) from None
-    return int(stat.rpartition(")")[2].split()[19])
+def _began(pid: int) -> float:
+    return psutil.Process(pid).create_time()
