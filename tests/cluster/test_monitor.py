@@ -1,3 +1,4 @@
+import contextlib
 import threading
 import time
 
@@ -155,7 +156,9 @@ def test_what_was_seen_by_now_can_be_waited_for():
     watch.stop()
 
 
-def test_a_server_ends_when_the_chief_is_done():
+@contextlib.contextmanager
+def leaving_chief():
+    """A chief that leaves once it was asked: its address, and the thread in which it does."""
     with AnsweringServers() as chief:
 
         def leave():
@@ -164,11 +167,14 @@ def test_a_server_ends_when_the_chief_is_done():
 
         thread = threading.Thread(target=leave)
         thread.start()
-        options = ServerOptions(chief_wait_seconds=WAIT, chief_lost_seconds=WAIT)
-        wait_for_end_of_chief(
-            chief.address, lambda: not thread.is_alive(), options, threading.Event()
-        )
+        yield chief.address, thread
         thread.join()
+
+
+def test_a_server_ends_when_the_chief_is_done():
+    with leaving_chief() as (address, leaving):
+        options = ServerOptions(chief_wait_seconds=WAIT, chief_lost_seconds=WAIT)
+        wait_for_end_of_chief(address, lambda: not leaving.is_alive(), options, threading.Event())
 
 
 def test_a_server_ends_when_the_chief_never_comes():
@@ -182,17 +188,11 @@ def test_a_server_ends_when_the_chief_never_comes():
 
 def test_a_server_ends_when_the_chief_stays_away():
     options = ServerOptions(chief_wait_seconds=WAIT, chief_lost_seconds=0.1)
-    with AnsweringServers() as chief:
-
-        def leave():
-            assert chief.asked.wait(WAIT)
-            chief.close()
-
-        thread = threading.Thread(target=leave)
-        thread.start()
-        with pytest.raises(RunError, match="has been away for 0 s"):
-            wait_for_end_of_chief(chief.address, lambda: False, options, threading.Event())
-        thread.join()
+    with (
+        leaving_chief() as (address, _),
+        pytest.raises(RunError, match="has been away for 0 s"),
+    ):
+        wait_for_end_of_chief(address, lambda: False, options, threading.Event())
 
 
 def test_the_last_failures_are_kept_and_all_are_counted():
