@@ -11,7 +11,7 @@ _seconds: collections.Counter[str] = collections.Counter()
 
 
 def read() -> dict[str, int]:
-    """Seconds by file, as they were on a quiet machine."""
+    """Seconds by file, as they were when they were last written."""
     kept: dict[str, int] = json.loads(KEPT.read_text())
     return kept
 

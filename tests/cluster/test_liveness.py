@@ -102,7 +102,7 @@ def test_a_tensorflow_server_that_computes_on_all_its_threads_answers():
 
 
 def test_a_server_says_which_task_it_is():
-    """Fails when TensorFlow's own protocol, of which a part is used, changes."""
+    """Fails when the part of TensorFlow's own protocol that is used changes."""
     addresses = [tensorflow_server("worker", 12) for _ in range(2)]
     results = ask_all(addresses)
     first, other = (results[address].identity for address in addresses)

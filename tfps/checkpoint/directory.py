@@ -118,10 +118,10 @@ def _move(path: str, target: str) -> None:
 class Retention:
     """The rule by which old checkpoints are deleted."""
 
-    # so many of the newest stay; if several, also the newest on another base: one damaged file
-    # spoils not all
+    # number of the newest that stay; if several, also the newest on another base: one damaged
+    # file spoils not all
     last: int
-    # the first stays for good, then one every so many hours; 0 for none
+    # hours between those that stay for good, from the first on; 0 for none
     hours: float = 0.0
     best: BestMetric | None = None  # the one with the best evaluation stays
 

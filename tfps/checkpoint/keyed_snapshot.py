@@ -27,7 +27,7 @@ class Pace:
     """
 
     def __init__(self, spread_seconds: float):
-        """A save rests no more after so many seconds; 0 for never to rest."""
+        """Seconds after which a save rests no more; 0 for never to rest."""
         self._spread_seconds = spread_seconds
         self._is_waited_for = threading.Event()
         self._end = 0.0

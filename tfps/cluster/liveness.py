@@ -267,9 +267,9 @@ async def _answer(
         status = await channel.unary_unary(_GET_STATUS)(b"", timeout=limit_seconds / 2)
     except grpc.RpcError as error:
         seen = _seen(error)
-        return (
-            await _is_there(channel, limit_seconds / 2)
-        ) if seen is Liveness.SILENT else seen, None
+        if seen is Liveness.SILENT:
+            seen = await _is_there(channel, limit_seconds / 2)
+        return seen, None
     identity = ServerIdentity.parse(status)
     return Liveness.ANSWERS if identity else Liveness.FOREIGN, identity
 

@@ -12,7 +12,7 @@ from tfps.errors import RunError
 
 _POLL_SECONDS = 0.25
 _LEAST_SPEED = 10_000_000  # bytes that a ps reads or writes in a second, at least
-_TOLD_AFTER = 0.1  # of a call's limit: nothing else is told while it lasts
+_REPORTED_AFTER = 0.1  # of a call's limit: nothing else is logged while it lasts
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class PsCalls:
     ) -> _T:
         """Calls the function; returns what it returns, raises what it raises.
 
-        A call that takes long is told of once.
+        A call that takes long is logged once.
 
         Args:
             moved_bytes: What a ps reads or writes meanwhile; for each 10 MB the call may take a
@@ -51,12 +51,12 @@ class PsCalls:
             meanwhile: Called in this thread while the ps are at work.
         """
         began, limit = time.monotonic(), self._limit_seconds + moved_bytes / _LEAST_SPEED
-        future, is_told = self._thread.submit(function), False
+        future, is_reported = self._thread.submit(function), False
         meanwhile()
         while True:
             taken = time.monotonic() - began
-            if not is_told and taken > _TOLD_AFTER * limit:
-                is_told = True
+            if not is_reported and taken > _REPORTED_AFTER * limit:
+                is_reported = True
                 _log.warning(
                     "%s has taken %.0f s so far; the ps are waited for, up to %.0f s",
                     doing,

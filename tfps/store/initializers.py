@@ -20,9 +20,9 @@ from tfps.store.partitioned_variable import CHUNK_BYTES
 
 _DRAWN_BITS = 23  # so that float32 holds the middle between two numbers: none is rounded to 1
 _AT_ONCE = 64  # values of the widest registers there are, four times unrolled
-_CUT = 2.0  # standard deviations, where TruncatedNormal ends
 _ODD = np.uint64(0xD1342543DE82EF95)  # by which the numbers of a row's values lie apart
-_BELOW_CUT = 0.022750131948179195  # of a normal distribution
+# Part of a normal distribution below -2 standard deviations, where TruncatedNormal ends.
+_BELOW_CUT = 0.022750131948179195
 
 
 def _seedless_config(initializer: keras.initializers.Initializer) -> dict[str, Any]:

@@ -172,7 +172,7 @@ class Models:
 def stage(model: ServedModel, artifact: str) -> None:
     """Copies a version, within Google Cloud Storage, to where it is uploaded from.
 
-    Beside an export lie others, of which TensorFlow Serving would serve the newest.
+    Its own directory holds other versions too, and TensorFlow Serving would serve the newest.
     """
     target = posixpath.join(artifact, str(model.version))
     there = model_files.files(target)

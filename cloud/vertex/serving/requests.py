@@ -30,8 +30,8 @@ class Requests:
 
     Attributes:
         artifact: Directory that the version is uploaded from, with nothing else in it.
-        alias: A name of the version that tells what it holds and how it is served: whoever uploads
-            the same again finds it by that.
+        alias: A name of the version, made of what it holds and how it is served: the same upload
+            finds it again.
     """
 
     def __init__(
@@ -144,5 +144,5 @@ def _probe() -> dict[str, Any]:
 
 
 def without_zeros(split: Mapping[str, int]) -> dict[str, int]:
-    """A split as requests have it: whoever is not in it gets nothing."""
+    """A split as requests have it: a model that is not in it gets nothing."""
     return {name: share for name, share in split.items() if share}

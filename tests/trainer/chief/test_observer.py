@@ -39,7 +39,7 @@ def evaluation(steps, epoch, cursor=0):
 
 
 def measured(meter, state, examples, loss_sum):
-    """A meter that has seen so many records and so much loss of leases in flight."""
+    """A meter that has seen these records, and this loss, of leases in flight."""
     meter.measure(state, examples, loss_sum)
     return meter
 
