@@ -240,7 +240,7 @@ def _real(value: Any) -> int | float:
 
 def _text(value: Any) -> str:
     found = _unicode(_called(lambda: os.fspath(value)) if isinstance(value, os.PathLike) else value)
-    if {"\0", "\n", "\r"} & set(found):  # no path, name or message goes on behind them
+    if {"\0", "\n", "\r"} & set(found):  # no path, name or message continues after them
         raise _MisfitError("it has a line break or a NUL")
     return found
 

@@ -1,4 +1,4 @@
-"""What ends a run, told to a person: exceptions that are printed without a traceback."""
+"""What ends a run: exceptions that are printed without a traceback."""
 
 import re
 from collections.abc import Iterable
@@ -72,7 +72,7 @@ class UserError(Exception):
 
 
 class RunError(Exception):
-    """A run that began well and cannot go on: a ps that stays away, a loss that is not finite.
+    """A run that began well and cannot recover: a ps that stays away, a loss that is not finite.
 
     The message says what happened, at which task or lease, and what to do. Entry points print it
     without a traceback and exit with `EXIT_RUN`.
@@ -84,7 +84,7 @@ class RunError(Exception):
 class LostPsError(RunError):
     """A ps went away with its share of the parameters; the last checkpoint brings them back.
 
-    So it does when a connection breaks before there are parameters.
+    Also raised when a connection breaks before there are parameters.
 
     Attributes:
         leaving: Indices of the ps that said they would go, after the parameters were saved.
@@ -96,4 +96,4 @@ class LostPsError(RunError):
 
 
 class WorkersChangedError(Exception):
-    """The run is to go on with other workers, from the last checkpoint, in a new process."""
+    """The run resumes with other workers, from the last checkpoint, in a new process."""

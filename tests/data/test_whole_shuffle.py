@@ -111,7 +111,7 @@ def test_a_full_disk_is_told_of(tmp_path):
 def test_the_room_is_said_where_the_memory_is_too_small():
     assert describe_room("/data/shuffled", 1 << 20) == ""
     told = describe_room("/data/shuffled", 3 << 30)
-    assert told.startswith("the shuffle needs room in /data/shuffled for all records once more,")
+    assert told.startswith("the shuffle needs room in /data/shuffled for all records, in addition")
     assert told.endswith("the input has 3 GiB")
     assert scratch_for("/data/shuffled") == "/data/shuffled"
     assert not scratch_for("gs://bucket/data").startswith("gs:")

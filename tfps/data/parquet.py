@@ -120,7 +120,7 @@ def _opened(path: str) -> Iterator[Any]:
 
 
 def load(what: str) -> tuple[Any, Any]:
-    """The modules `pyarrow` and `pyarrow.parquet`; `what` says of which file, for its refusal."""
+    """The modules `pyarrow` and `pyarrow.parquet`; `what` names the file in the refusal."""
     try:
         return _arrow(), importlib.import_module("pyarrow.parquet")
     except ImportError:

@@ -77,7 +77,7 @@ def describe_room(directory: str, size: int) -> str:
     if size < MEMORY_BYTES:
         return ""
     return (
-        f"the shuffle needs room in {scratch_for(directory)} for all records once more, beside the "
+        f"the shuffle needs room in {scratch_for(directory)} for all records, in addition to the "
         f"shards, until it is done; the input has {byte_size.show(size)}"
     )
 
@@ -142,7 +142,7 @@ class _Section(io.RawIOBase):
 def _unusable(scratch: str, error: OSError) -> UserError:
     return UserError(
         f"the shuffle keeps the records in a temporary file in {scratch}, which cannot be written "
-        f"({error.strerror}); it needs as much room as the shards do, and beside them (for gs:// "
+        f"({error.strerror}); it needs as much room as the shards, in addition to them (for gs:// "
         "TMPDIR names another directory)"
     )
 

@@ -205,7 +205,7 @@ def _end_of_rows(content: bytes, delimiter: str) -> int:
     """Where the last row that is certainly whole ends; 0 when there is none."""
     if b'"' not in content:
         return content.rfind(b"\n") + 1
-    # Quoted cells may hold line ends: only csv knows where rows end. The last row may go on.
+    # Quoted cells may hold line ends: only csv knows where rows end. The last row may continue.
     lines = [0, 0, *(line for line, _ in _rows(content, delimiter))]
     return sum(len(line) + 1 for line in content.split(b"\n")[: lines[-2]])
 

@@ -158,8 +158,8 @@ def refuse_replaced(directory: str, shards: Sequence[Shard]) -> None:
             raise RunError(
                 f"{path} was replaced while it was trained on: its generation was "
                 f"{shard.generation}, now {now}. What was trained since the last checkpoint is "
-                "given up; put the shard back and run the same command to go on from there, or "
-                "train the new data with another --job_dir"
+                "given up; put the shard back and rerun the same command to resume from there, "
+                "or train the new data with another --job_dir"
             )
 
 

@@ -26,16 +26,16 @@ class Data:
         train: Directory of training shards with their manifest, local or `gs://`; or one for each
             epoch, as `A,B,C` or `day-{epoch}` (`tfps.data.manifest.directories`).
         eval: Directory of evaluation shards; empty for no evaluation.
-        shuffle_buffer: Each run of so many records of a shard is shuffled, and parts of 64 such
-            runs are trained in shuffled order; 0 reads every shard in its own order.
+        shuffle_buffer: Records of a shard that are shuffled together; parts of 64 times as many are
+            trained in shuffled order. 0 reads every shard in its own order.
         parse_threads: Batches that a worker parses at the same time. Their order stays the same:
             what is read is decided by the seed alone.
         max_bad_records: How many bad records of the training data may be passed over; one more ends
             the run.
         negatives: How many negatives are sampled for each training record while it is read: the
             record with another id, and the label 0.
-        negatives_of: Names of the features of which a negative has others: first the id that is
-            drawn, then those that belong to it.
+        negatives_of: Names of the features that a negative has from another record: first the id
+            that is drawn, then those that belong to it.
         negatives_by: `uniform`, every other id of the vocabulary is as likely; or `popularity`, an
             id is drawn as often as records have it.
     """
@@ -66,44 +66,43 @@ class Train:
         seed: Seed of initial values, the order of records and dropout.
         checkpoint_seconds: A checkpoint is saved at the end of every epoch, and in between when
             this many seconds have passed since the last.
-        checkpoint_in_background: Whether training goes on while a checkpoint is written. A ps then
-            needs memory for a second copy of its parameters and slots.
+        checkpoint_in_background: Whether training continues while a checkpoint is written. A ps
+            then needs memory for a second copy of its parameters and slots.
         largest_increment: A checkpoint holds only the rows of large tables that were touched since
             the last full one, as long as it has at most this part of a full one's bytes; 0 makes
             every checkpoint a full one.
-        keep_checkpoints: So many of the newest checkpoints stay; older ones are deleted.
-        keep_checkpoint_hours: Beside them one checkpoint for every so many hours stays for good; 0
-            for none.
-        dense_table_bytes: An `Embedding` whose table has at most so many bytes (4 per value) stays
-            part of the dense parameters, which every step pulls and pushes in whole.
+        keep_checkpoints: Number of newest checkpoints that stay; older ones are deleted.
+        keep_checkpoint_hours: In addition, one checkpoint in this many hours stays for good; 0 for
+            none.
+        dense_table_bytes: An `Embedding` whose table has at most this many bytes (4 per value)
+            stays part of the dense parameters, which every step pulls and pushes in whole.
         pipeline_depth: Batches for which a worker pulls parameters ahead of the one it trains: the
             wait for a pull overlaps the computation, and a batch is trained with parameters that
-            lack the worker's own last so many updates. 0 pulls for each batch after the push of the
-            one before.
+            lack this many of the worker's own last updates. 0 pulls for each batch after the push
+            of the one before.
         jit_compile: Whether XLA compiles what a worker computes between pull and push.
-        best_metric: Metric that tells which evaluation is the best: `loss`, or one of the task's.
-            Of loss, AUC and accuracy it is known what is better; of others `max:NAME` or `min:NAME`
-            says it.
+        best_metric: Metric by which an evaluation is the best: `loss`, or one of the task's. What
+            is better is known of loss, AUC and accuracy; for others write `max:NAME` or `min:NAME`.
         early_stopping: Evaluations in a row without a better one that end the training; 0 for none.
         wire_dtype: Dtype in which parameters and gradients travel between workers and ps: float32,
             or bfloat16 for half the bytes. The ps hold float32 in any case.
         row_updates: What an update does with rows of tables that its batch has not touched:
-            `keras`, what Keras's own optimizer does with them, which goes on with momentum and
-            weight decay; `lazy`, nothing.
+            `keras`, what Keras's own optimizer does with them, which continues momentum and weight
+            decay; `lazy`, nothing.
         repeated_ids: What an optimizer sees of an id that a batch names several times: `sum`, the
             sum of its gradients, as on Keras's other backends; `each`, what Keras does with
             TensorFlow: the square of each of them by itself, and each of them clipped.
         drop_remainder: Whether the last records of a shard that fill no batch are left out of the
             training, for models that need whole batches.
-        init_from: Directory of another job, or a checkpoint in it, with whose parameters and slots
-            a new job begins; empty for initial values.
+        init_from: Directory of another job, or a checkpoint in it, whose parameters and slots a new
+            job begins with; empty for initial values.
         init_layers: Names, paths or patterns of the layers whose parameters are taken of it, with
             new slots; empty for everything.
         export: Which model is exported at the end: that of the `last` checkpoint, of the `best`
             evaluation, or `none`.
         export_dtype: Dtype in which the exported model keeps rows of tables; with int8 each row has
             a float32 scale. A lookup gives float32 in any case.
-        keep_exports: So many of the newest versions in JOB_DIR/export stay.
+        keep_exports: Number of newest versions that stay in JOB_DIR/export.
         export_if: Conditions on the model's evaluation, such as `auc>=0.8` or
             `auc>=newest-0.005`; if one does not hold, the model is exported, but not as a version.
     """
@@ -193,7 +192,7 @@ class Experiment:
         arguments.check_fields(self, "Experiment(): ")
 
     def negatives(self) -> Negatives | None:
-        """How negatives are sampled beside the training records; None for none.
+        """How negatives are sampled for the training records; None for none.
 
         Raises:
             UserError: If the task has no such records.

@@ -17,7 +17,7 @@ def in_batch_softmax(
     temperature: float = 1.0,
     sample_weight: Any = None,
 ) -> tf.Tensor:
-    """The softmax loss of telling each user's item from the other items of the batch.
+    """The softmax loss of each user's item among all items of the batch.
 
     A batch holds frequent items more often, and a softmax over it would push them down. So an
     item's logit is corrected by the logarithm of the chance `q` to meet it: with users `u` and

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tfps.data.feature import Feature
 
 _CHUNK = 1 << 16  # positives that are ranked, or values that are widened, at once
-_AMBIGUOUS = ("crossentropy", "ce")  # which of the three it is the outputs' shape tells
+_AMBIGUOUS = ("crossentropy", "ce")  # the outputs' shape decides which of the three
 _SMALLEST = 1e-7  # the chance that a prediction of none or of certainty is taken for, as in Keras
 
 
@@ -65,7 +65,7 @@ def class_accuracy(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
     """Share of labels whose class has the largest prediction.
 
     Args:
-        labels: Numbers of classes, `[n, ...]`; or a value per class, of which the largest counts,
+        labels: Numbers of classes, `[n, ...]`; or a value per class, the largest of which counts,
             of the shape of the predictions.
         predictions: A value per class, `[n, ..., classes]`; or of two classes the probability of
             the second, `[n, ...]`.

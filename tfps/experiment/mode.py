@@ -100,7 +100,7 @@ class LocalSGD(Mode):
 
     Attributes:
         sync_every: Steps between a pull and its push; 0 for as many as keep what exchanges cost
-            below a tenth of a worker's time, which the first leases tell.
+            below a tenth of a worker's time, as measured in the first leases.
     """
 
     name: ClassVar[str] = "local_sgd"

@@ -110,7 +110,7 @@ class GroupSums(NamedTuple):
 class GroupedMetric(abc.ABC):
     """A mean over groups, which `Task.group()` names.
 
-    A group of which the metric is not defined is left out of the mean, as the literature does; an
+    A group for which the metric is not defined is left out of the mean, as the literature does; an
     evaluation logs how many are.
 
     Attributes:

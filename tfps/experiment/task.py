@@ -23,7 +23,7 @@ from tfps.layers.dynamic_embedding import KeyOptions
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A matrix of parameters of which a step touches few rows.
+    """A matrix of parameters; a step touches few of its rows.
 
     Ids lie in `[0, rows)`; with `keys`, of a table without a vocabulary, `rows` is how many there
     are at most. The constraint applies to each updated row by itself. `row_dtype`, in which the ps
@@ -231,7 +231,7 @@ class Task(abc.ABC):
         return (label,) if isinstance(label, Feature) else tuple(label)
 
     def labels(self) -> tuple[Feature, ...]:
-        """What a record holds beside the features: the targets, and its weight and group if any.
+        """What a record holds besides the features: the targets, and its weight and group if any.
 
         The group is not among them where it is a feature.
         """

@@ -155,7 +155,7 @@ class DynamicEmbedding(BagEmbedding):
             key_dtype: `int64` (int32 ids are widened) or `string`.
             combiner: None, `sum`, `mean` or `sqrtn`.
             admit_after: A key gets a row when it has occurred so often in training, 1 to 100.
-            forget_after: A key loses its row after so many trained records without it; checked
+            forget_after: A key loses its row after this many trained records without it; checked
                 whenever a checkpoint is due. None for never.
             forget_after_hours: The same in hours.
             evict_first: Rows that make room for new keys at `max_rows`: `least_recent`,

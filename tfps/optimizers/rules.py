@@ -102,7 +102,7 @@ def rule_of(settings: Mapping[str, Any]) -> UpdateRule:
 
 
 def _refuse_gathered(rule: UpdateRule, model: StatelessModel) -> None:
-    """Refuses dense variables of which Keras's gradient has a part for each occurrence of an id."""
+    """Refuses dense variables whose gradient in Keras has a part for each occurrence of an id."""
     if model.gathered and (rule.takes_squares or rule.clip):
         raise UserError(
             f"train.repeated_ids=each: {', '.join(model.gathered)} is looked up by ids, but lies "

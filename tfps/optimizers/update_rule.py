@@ -148,7 +148,7 @@ class UpdateRule(abc.ABC):
 
     @property
     def slots_per_row(self) -> int:
-        """Number of slots of which a row has a single value: of all of them, or of none."""
+        """Number of slots with a single value per row: all of them, or none."""
         return sum(slot.is_per_row for slot in self.slots.values())
 
     def learning_rate(self, step: tf.Tensor) -> tf.Tensor:

@@ -22,7 +22,7 @@ Scales = Mapping[UpdateRule, tf.Tensor]
 
 
 class PartClipping:
-    """What `GradientClipping` does, for gradients of which each ps has a part.
+    """What `GradientClipping` does, for gradients split over the ps.
 
     Each ps adds up the squares of its part; the first turns the sums into a scale for each variable
     and table. Nothing is sent where no rule clips by norm.

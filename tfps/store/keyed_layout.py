@@ -68,7 +68,7 @@ def keys_of_array(hashes: np.ndarray, salt: int) -> np.ndarray:
 
 
 def _unfolded(bits: np.ndarray, shift: int) -> np.ndarray:
-    """The `bits` of which `bits ^ (bits >> shift)` is given."""
+    """Inverts `bits ^ (bits >> shift)`."""
     found = bits
     for _ in range(64 // shift):
         found = bits ^ (found >> np.uint64(shift))

@@ -41,8 +41,8 @@ def round_at_random(values: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
 class StoredRow:
     """A row with its slots as `lines` lines of `width` values of `dtype`.
 
-    The first line has the row's own values, and behind them the slots of which a row has a single
-    value: a pull fetches that line alone. Each slot with as many values as the row follows in a
+    The first line has the row's own values, and behind them the slots with a single value per
+    row: a pull fetches that line alone. Each slot with as many values as the row follows in a
     line of its own. Slots are always float32: where the rows are bfloat16, the bits of each of a
     slot's values take the place of two. All is computed in float32, where a row with its slots is
     flat, `[size]`: its values and then those of each slot.

@@ -104,7 +104,7 @@ class AsyncLoop:
 
     One ps records what a batch has trained when it has applied its push, with which the numbers
     travel. Of several none knows when the others have: there a batch is recorded once its push is
-    known to have arrived everywhere, which the pull of a later batch tells.
+    known to have arrived everywhere, which the pull of a later batch shows.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class AsyncLoop:
     def train(self, batches: LeaseBatches, worker: tf.Tensor) -> Outcome:
         attempt = self._progress.begin(batches.place, worker)
         begin = batches.begin_of(attempt)
-        # Several steps are only begun with batches of which it is known that they can be read.
+        # Several steps are only begun with batches that are known to be readable.
         unpulled = self._unroll if batches.may_be_bad else 0
         read = batches.reader(begin, self._pipeline_depth)
         ahead = BatchPrefetcher(read, self._step.pull, self._pipeline_depth, unpulled)

@@ -26,10 +26,10 @@ State = tuple[tf.Tensor, tf.Tensor, tf.Tensor, list[tf.Tensor]]
 
 
 class BarrierLoop:
-    """Trains a lease batch by batch: pull, compute, contribute, wait for leave to go on.
+    """Trains a lease batch by batch: pull, compute, contribute, wait for permission to continue.
 
     While it waits it reads the next batch and finds out what that asks for. Parameters may be
-    pulled for batches ahead where no round makes them: with each leave to go on for one more.
+    pulled for batches ahead where no round makes them: one more with each permission to continue.
 
     Where rounds do not wait for everybody, a batch whose contribution came too late is held, and
     trained again with the parameters of the next round. Elsewhere only a member that was given up
@@ -134,5 +134,5 @@ class BarrierLoop:
 
 
 def _goes_on(after: tf.Tensor, end: tf.Tensor, token: tf.Tensor, bad_step: tf.Tensor) -> tf.Tensor:
-    """Whether a lease goes on to a batch; a token of no round ends its loop."""
+    """Whether a lease continues with a batch; a token of no round ends its loop."""
     return (after <= end) & (bad_step < 0) & (token[ROUND] >= 0)

@@ -62,22 +62,22 @@ class Closures:
     """Functions to schedule, each traced once.
 
     Attributes:
-        train: (source, [first, count, seed, place] int64) -> [11] float64, of which
-            `LeaseResult.unpack` makes the result. Trains what is left of the lease with so many
-            records from the shard's record `first` on, whose progress is at the place that
+        train: (source, [first, count, seed, place] int64) -> [11] float64, which
+            `LeaseResult.unpack` reads. Trains what is left of the lease with `count` records from
+            the shard's record `first` on, whose progress is at the place that
             `LeaseProgress.place` named; nothing where the lane has another lease by now. Where
             there may be bad records, a lease ends before the first batch that cannot be read.
         open: (source, first int64) -> records read, int64. Fetches the beginning of a lease, from
             its first record on, so that the worker's client of storage holds it already when the
             lease is trained. What goes wrong is left to the lease itself.
-        evaluate: (source, [first, count] int64) -> (loss_sum, labels, predictions, measured). So
-            many records of a shard from record `first` on, a multiple of the batch size, each once,
-            in order; `loss_sum` is the sum over records of the loss of their batch; labels (what
-            `Task.measured` names, and what is kept) and predictions are dicts by name, and so is
-            what the model's own metrics have seen, as of `LayerMetrics.states`.
+        evaluate: (source, [first, count] int64) -> (loss_sum, labels, predictions, measured).
+            `count` records of a shard from record `first` on, a multiple of the batch size, each
+            once, in order; `loss_sum` is the sum over records of the loss of their batch; labels
+            (what `Task.measured` names, and what is kept) and predictions are dicts by name, and so
+            is what the model's own metrics have seen, as of `LayerMetrics.states`.
         gradients: (source, lease as of `train`) -> (gradients, norms). What the first batch of a
-            lease gives, of which nothing is pushed: the gradients of the dense parameters in the
-            model's order, and by table the norms of those of the rows that it asks for, `[n]`.
+            lease gives; nothing of it is pushed: the gradients of the dense parameters in the
+            model's order, and by table the gradient norms of the rows that it asks for, `[n]`.
     """
 
     def __init__(

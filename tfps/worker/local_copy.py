@@ -15,7 +15,7 @@ from tfps.store.parameter_store import ParameterStore
 # A variable of this name belongs to nobody else, and is freed when its handle is: each time the
 # operation runs it makes another one (`ResourceHandle::ANONYMOUS_NAME` of TensorFlow's headers).
 # `tf.Variable` uses it, but can be made outside of functions alone, so once for all executions:
-# two closures of which a worker that was taken for lost runs both would share it.
+# a worker that was taken for lost and runs two closures would share it between them.
 _OF_NOBODY_ELSE = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 
 

@@ -14,9 +14,9 @@ from tfps.model.stateless_model import Features, Labels
 from tfps.model.variables import draw_of
 from tfps.worker.step import Batch, batch_records
 
-# Steps in one iteration of a loop: so many copies of a step are traced, and one more. On a cluster
-# each iteration costs messages to every ps. In one process it costs none: three steps trained a
-# DLRM with as little CPU as ten and 4 s less of tracing, one with 15 % more.
+# Steps in one iteration of a loop: that many copies of a step are traced, and one more. On a
+# cluster each iteration costs messages to every ps. In one process it costs none: three steps
+# trained a DLRM with as little CPU as ten and 4 s less of tracing, one with 15 % more.
 UNROLL = 10
 UNROLL_IN_ONE_PROCESS = 3
 MOST_STEPS = 32
@@ -206,7 +206,7 @@ class LeaseBatches:
 class SyncEvery:
     """How many steps lie between a pull and its push in mode `local_sgd`.
 
-    Where it is to be chosen, the first leases are timed: it becomes the least number of steps with
+    Where none is given, the first leases are timed: it becomes the least number of steps with
     which a worker waits for exchanges at most a tenth of its time, and no more than 32. What is
     chosen holds for the job's whole life.
     """
