@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 
 import keras
 import pytest
@@ -30,6 +31,11 @@ class Half(InHalfPrecision, Smoke):
     pass
 
 
+@functools.cache
+def model_of(task):
+    return StatelessModel(task, 0)
+
+
 def check(mode, task=None, data=None, **train):
     experiment = get_config()
     experiment = dataclasses.replace(
@@ -38,7 +44,7 @@ def check(mode, task=None, data=None, **train):
         train=dataclasses.replace(experiment.train, **train),
         data=dataclasses.replace(experiment.data, **(data or {})),
     )
-    model = StatelessModel(experiment.task, 0)
+    model = model_of(experiment.task)
     rules = Rules.of(experiment.task, model, repeated_ids=experiment.train.repeated_ids)
     refuse_unsuitable(mode, experiment, model, rules)
 
@@ -51,7 +57,6 @@ CASES = {
 }
 
 
-@pytest.mark.quick("sync ahead")
 @pytest.mark.parametrize("case", CASES)
 def test_what_a_mode_has_no_way_for_is_refused(case):
     mode, settings, message = CASES[case]
@@ -65,14 +70,12 @@ def test_bounded_staleness_pulls_ahead_within_its_bound():
     check(Bounded(max_staleness=2), pipeline_depth=2)
 
 
-@pytest.mark.quick("task0")
 @pytest.mark.parametrize("task", [Clipped(), Half()])
 def test_clipped_gradients_and_a_scaled_loss_suit_every_mode(task):
     for mode in ("sync", "bounded", "local_sgd"):
         check(MODES[mode](), task)
 
 
-@pytest.mark.quick("settings0*")
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -100,7 +103,6 @@ class WithoutVocabulary(Smoke):
         return keras.Model(token, keras.layers.Dense(1)(rows))
 
 
-@pytest.mark.quick("mode0*")
 @pytest.mark.parametrize(
     ("mode", "message"),
     [
