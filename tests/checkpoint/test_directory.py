@@ -114,6 +114,7 @@ def test_a_job_without_checkpoints_has_no_latest(tmp_path):
     assert directory.latest() is None
 
 
+@pytest.mark.quick("options1*")
 @pytest.mark.parametrize(
     ("options", "data", "named"),
     [

@@ -123,6 +123,7 @@ def test_a_layer_is_taken_of_an_increment_with_its_base(
         np.testing.assert_allclose(found, theirs, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_after_a_restore_increments_resume_from_the_same_base(trainer, second, others, directory):
     with saver_of(directory, trainer.store) as saver:
         full = save(saver, 0)

@@ -82,6 +82,7 @@ def test_keys_rows_and_slots_of_an_increment_are_restored_bit_for_bit(trained, d
     assert other.steps() == store.steps()
 
 
+@pytest.mark.slow
 def test_it_holds_few_rows_where_few_have_changed(trained, directory):
     with saver_of(directory, trained.store, largest_increment=MOST) as saver:
         full = save(saver, 0)
@@ -93,6 +94,7 @@ def test_it_holds_few_rows_where_few_have_changed(trained, directory):
     assert full.size - saved.size > 590 * 50  # of 600 rows of 48 bytes, and 12 of their records
 
 
+@pytest.mark.slow
 def test_keys_that_were_forgotten_are_gone_after_a_restore(trained, directory):
     store = trained.store
     with saver_of(directory, store, largest_increment=2.0) as saver:  # a full one is smaller

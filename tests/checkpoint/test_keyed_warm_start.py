@@ -32,6 +32,7 @@ def read(store, table, keys):
     return store.read_rows([each.name for each in store.layout.tables].index(table), keys)
 
 
+@pytest.mark.slow
 def test_all_rows_and_slots_of_another_job_are_taken_on_any_number_of_ps(job):
     job_dir, saved = job
     store = store_of(TASK, 3)
@@ -60,6 +61,7 @@ def test_a_layer_s_keys_are_taken_with_slots_and_counts_of_a_new_job(job):
     assert not np.array_equal(read(store, USERS, [5]), read(saved, USERS, [5]))
 
 
+@pytest.mark.slow
 def test_a_frozen_table_keeps_the_rows_it_was_given_and_admits_no_key(job):
     job_dir, saved = job
     store = store_of(Keyed(freezes=True))

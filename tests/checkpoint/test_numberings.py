@@ -82,6 +82,7 @@ def test_words_that_were_appended_are_taken_and_words_in_another_order_refused(d
         use(directory, store_of(Towns(bins=7)))
 
 
+@pytest.mark.slow
 def test_single_layers_are_taken_with_a_warning(directory, caplog):
     start = WarmStart(directory.latest().path, ("head",))
     start.begin(store_of(Towns(("Bonn", "Ulm"))))
@@ -91,6 +92,7 @@ def test_single_layers_are_taken_with_a_warning(directory, caplog):
     assert "places" not in caplog.text
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_does_not_say_how_words_were_numbered_is_taken(directory):
     older = dataclasses.replace(directory.latest(), numberings={})
     restore(older, store_of(Towns(("Bonn", "Ulm"))), DATA)
@@ -112,6 +114,7 @@ class Texts(Towns):
         return keras.Model(town, keras.layers.Dense(1, name="head")(both))
 
 
+@pytest.mark.slow
 def test_words_of_a_layer_without_a_path_are_kept_with_those_of_others(tmp_path):
     directory = CheckpointDirectory(JobDir(tmp_path))
     save(directory, store_of(Texts()), QueueState(1), DATA)

@@ -64,6 +64,7 @@ class Told(Pace):
         self.turns.append(worked_seconds)
 
 
+@pytest.mark.slow
 def test_a_save_of_many_keys_rests_between_the_runs_of_rows_of_each_ps(tmp_path, monkeypatch):
     monkeypatch.setattr(keyed_snapshot, "CHUNK_BYTES", 1)  # so that a run is a row
     trainer, pace = RowTrainer(store_of(Keyed(), parts=2)), Told()

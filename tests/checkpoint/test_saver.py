@@ -105,6 +105,7 @@ def test_a_run_that_is_stopped_commits_nothing_any_more(trainer, tmp_path):
     assert directory.latest() is None
 
 
+@pytest.mark.slow
 def test_what_is_written_in_turns_is_restored_whole(manifest, tmp_path):
     trainer = Trainer(manifest, task=LARGE)
     train(trainer, 0)
@@ -129,6 +130,7 @@ def resident():
     return int(line.split()[1]) * 1024
 
 
+@pytest.mark.slow
 def test_the_second_copy_is_made_by_the_first_update_and_used_again_by_later_saves(
     manifest, tmp_path
 ):

@@ -59,6 +59,7 @@ def test_files_for_a_server_of_this_machine(tmp_path, monkeypatch):
     assert "\nserving/start.sh\n" in PAGE
 
 
+@pytest.mark.slow
 def test_kubernetes_from_a_command_to_servers_and_back(model, tmp_path, monkeypatch, capfd):
     with FakeCluster("serving") as cluster:
         Controller(cluster)

@@ -120,6 +120,7 @@ def test_a_signal_to_all_processes_of_a_task_leaves_the_process(number, caplog):
     assert not caplog.messages
 
 
+@pytest.mark.slow
 def test_the_process_is_not_lost_because_this_one_could_not_listen(monkeypatch, caplog):
     """As while TensorFlow holds Python's lock, which the C library's sleep does here."""
     monkeypatch.setattr(connection_guard, "_SILENT_SECONDS", 2.0)

@@ -222,6 +222,7 @@ def test_a_lease_that_a_late_closure_takes_is_sent_again(tmp_path):
     assert times.sum() - 400 <= leases.repeated <= 10 * (2 + 9 + 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

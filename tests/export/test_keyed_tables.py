@@ -69,6 +69,7 @@ def test_tensorflow_alone_predicts_what_the_parameters_do(trainer, tmp_path, for
     np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
 
 
+@pytest.mark.slow
 def test_a_model_that_was_loaded_can_be_saved_and_loaded_again(trainer, tmp_path):
     trainer.export(tmp_path / "export")
     table = trainer.model.tables[0].name
@@ -100,6 +101,7 @@ def test_versions_in_one_process_know_their_own_keys(trainer, tmp_path):
     np.testing.assert_array_equal(versions[1].rows(table, IDS), np.zeros_like(expected))
 
 
+@pytest.mark.slow
 def test_what_finds_keys_counts_as_memory_too(trainer, tmp_path, monkeypatch):
     trainer.export(tmp_path / "export")
     path = str(tmp_path / "export")

@@ -65,6 +65,7 @@ def test_the_exported_model_predicts_what_the_evaluation_did_with_tensorflow_alo
     assert [each.name for each in tmp_path.iterdir()] == ["export"]
 
 
+@pytest.mark.quick("form0")
 @pytest.mark.parametrize("form", [{}, {"whole_bytes": 0}, {"encoding": RowEncoding("int8")}])
 def test_what_loads_no_more_than_the_graph_predicts_the_same(manifest, tmp_path, form):
     trainer = reused(manifest)
@@ -79,6 +80,7 @@ def test_what_loads_no_more_than_the_graph_predicts_the_same(manifest, tmp_path,
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_schema_stands_beside_the_model(manifest, tmp_path):
     trainer = reused(manifest)
     trainer.export(tmp_path / "export")
@@ -101,6 +103,7 @@ def test_a_model_that_is_larger_than_the_memory_of_the_process_is_refused(
         ExportedModel.load(str(tmp_path / "export"))
 
 
+@pytest.mark.slow
 def test_its_files_hold_each_variable_once(manifest, tmp_path):
     trainer = reused(manifest)
     for whole_bytes in (0, 1 << 30):

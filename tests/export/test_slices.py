@@ -58,6 +58,7 @@ def predictions(trainer):
     return trainer.step.predict(BATCH, LABELS)[1]["predictions"].numpy()
 
 
+@pytest.mark.slow
 def test_tensorflow_alone_predicts_what_the_parameters_on_three_ps_do(manifest, tmp_path):
     trainer = trained(reused(manifest, parts=3))
     for _ in range(2):  # the second replaces the first

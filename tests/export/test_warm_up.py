@@ -22,6 +22,7 @@ def inputs(request):
     return {name: tf.constant(tf.make_ndarray(x)) for name, x in request.inputs.items()}
 
 
+@pytest.mark.quick("0")
 @pytest.mark.parametrize("whole_bytes", [0, 1 << 30])
 def test_the_exported_model_answers_them_alike_by_feature_and_by_example(tmp_path, whole_bytes):
     trainer = reused(dataset(tmp_path / "data", records=200, shards=1), parts=3)

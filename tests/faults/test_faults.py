@@ -24,7 +24,7 @@ def exploration_fixture(tmp_path_factory):
 
 
 # Of each kind one point in ten, by tenths of the run; `make faults` tries every call.
-@pytest.mark.quick("ENOSPC-6-True", "stale-5-False")
+@pytest.mark.quick("stale-5-False")
 @pytest.mark.parametrize(
     ("kind", "tenths", "is_lasting"),
     [

@@ -165,6 +165,7 @@ def test_the_end_of_the_log_of_a_task_that_did_not_tell_why_it_ended(write, star
     assert "earlier run" not in launcher.text
 
 
+@pytest.mark.slow
 def test_twenty_launchers_at_once_have_disjoint_ports(write, start):
     write("serve() if job != 'chief' else (ask('worker', 0), ask('ps', 0), say('up'), wait())")
     launchers = [start("--workers=1", "--ps=1") for _ in range(20)]

@@ -41,7 +41,7 @@ def test_a_chief_that_never_comes(ports: list[socket.socket], job_dir: pathlib.P
     )
 
 
-@pytest.mark.quick("None", "finished")
+@pytest.mark.quick("None")
 @pytest.mark.parametrize("status", [None, "running", "finished"])
 def test_a_chief_that_goes_away(
     ports: list[socket.socket], job_dir: pathlib.Path, status: str | None

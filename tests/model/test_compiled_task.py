@@ -113,6 +113,7 @@ class Nameless(Warming):
         return keras.optimizers.schedules.LearningRateSchedule.get_config(self)
 
 
+@pytest.mark.slow
 def test_a_schedule_of_one_s_own_trains_as_in_fit(tmp_path):
     model = compiled(optimizer=keras.optimizers.SGD(Warming(0.2)))
     task = tfps.task_of(model, LABEL, FEATURES)
@@ -142,6 +143,7 @@ def weighted():
     return model
 
 
+@pytest.mark.slow
 def test_a_loss_of_the_model_s_own_is_given_the_records_weights_in_evaluations_too(tmp_path):
     weights = np.linspace(0, 2, RECORDS).astype("f4")
     weight = tfps.Feature("sample_weight", "float32")
@@ -173,7 +175,7 @@ def two_heads(are_named=True):
     return model
 
 
-@pytest.mark.quick("True")
+@pytest.mark.slow
 @pytest.mark.parametrize("are_named", [True, False])
 def test_weights_of_each_output_are_those_of_fit(tmp_path, are_named):
     labels = {"click": Y, "buy": (X["x"][:, 0] > 0).astype("f4")}
@@ -257,6 +259,7 @@ def test_several_outputs_have_weighted_losses_and_metrics_of_their_own():
     assert values == pytest.approx(dict(zip(names, [2.5, 6.5**0.5, 6.5, 1.0], strict=True)))
 
 
+@pytest.mark.slow
 def test_a_model_without_labels_learns_its_features(tmp_path):
     def build():
         model = keras.Sequential(

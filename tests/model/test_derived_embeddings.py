@@ -73,6 +73,7 @@ def batches():
     ]
 
 
+@pytest.mark.slow
 def test_every_parameter_ends_where_keras_has_it(caplog):
     trained = train_beside_keras(TaskOf(Tied), batches())
     assert sorted(table.name for table in trained.model.tables) == [

@@ -170,6 +170,7 @@ class Run:
         return {table.name.split("/")[0]: self.store.read_table(i) for i, table in named}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("combiners", "parts"),
     [

@@ -106,6 +106,7 @@ def manifest(tmp_path_factory):
     return generate(Experiment("given", task), str(tmp_path_factory.mktemp("data")), 400, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mode", [Async(), pytest.param(LocalSGD(sync_every=2), marks=pytest.mark.slow)], ids=str
 )

@@ -100,6 +100,7 @@ def towns_fixture(tmp_path_factory):
     return tmp_path_factory.mktemp("vocabulary") / "towns.txt"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", [Lookups, pytest.param(WithLists, marks=pytest.mark.slow)])
 def test_what_is_exported_has_its_vocabularies_with_it(manifest, towns, tmp_path, task):
     towns.write_text("\n".join(lookups.TOWNS), "utf-8")

@@ -65,7 +65,7 @@ def batches(count):
         yield {"text": text, "title": title}, label
 
 
-@pytest.mark.quick("lazy")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("optimizer", "sync_every", "row_updates"),
     [

@@ -67,7 +67,7 @@ def trained(optimizer, decay, is_each):
     return group.read_table(0), rows.numpy()
 
 
-@pytest.mark.quick("adam-clipnorm", "adamw-clipvalue", "momentum-clipnorm")
+@pytest.mark.quick("adam-clipnorm")
 @pytest.mark.parametrize(
     ("name", "combination"),
     [

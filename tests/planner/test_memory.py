@@ -245,6 +245,7 @@ class Peak:
         return int(line.split()[1]) * 1024
 
 
+@pytest.mark.slow
 def test_neither_a_start_nor_a_save_nor_a_restore_holds_a_table_twice(tmp_path):
     task = Smoke(vocabulary=80_000, dim=256)
     manifest = generate(get_config(), str(tmp_path / "data"), 64, 1, 0, 0, "smoke", False)

@@ -31,7 +31,7 @@ def table_of(initializer, parts):
     return store.read_table(0)
 
 
-@pytest.mark.quick("matrix-3", "own function-3")
+@pytest.mark.quick("matrix-3")
 @pytest.mark.parametrize("parts", [pytest.param(1, marks=pytest.mark.slow), 3])
 @pytest.mark.parametrize(
     "initializer",

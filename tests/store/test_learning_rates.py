@@ -88,6 +88,7 @@ def assert_equal(store, other):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_rates_that_are_set_train_what_the_same_schedule_trains(tmp_path, caplog):
     """Rows that missed updates of several rates, and a restore in between, included."""
     known, known_step = make(is_scheduled=True)

@@ -123,7 +123,7 @@ def stored_bits(store):
     return bits
 
 
-@pytest.mark.quick("row-wise-bfloat16")
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_all_is_restored_bit_by_bit_onto_another_number_of_ps(form, tmp_path):
     first, step = make(form)

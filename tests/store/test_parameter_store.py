@@ -163,6 +163,7 @@ def test_training_equals_keras_own_training(optimizer):
         np.testing.assert_allclose(store.read_table(index), other.numpy(), rtol=0, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_dropout_depends_on_the_step_and_the_seed_alone():
     task = TwoTowers(dropout=0.5)
     data = batch(np.random.default_rng(0))

@@ -72,6 +72,7 @@ def train(step, batches, first, end):
         step(*batches[number], tf.constant([7, number], tf.int64))
 
 
+@pytest.mark.slow
 def test_rows_go_on_after_a_restore_onto_another_number_of_ps(batches, tmp_path):
     first, first_step = make("keras")
     train(first_step, batches, 0, 5)

@@ -77,7 +77,7 @@ def store_of(parts=3, **rows):
     return ParameterStore(model, Rules.of(task, model), ["/device:CPU:0"] * parts, seed=5)
 
 
-@pytest.mark.quick("write_parquet")
+@pytest.mark.slow
 @pytest.mark.parametrize("write", [write_parquet, write_records])
 def test_rows_of_files_belong_to_their_keys_in_tables_of_both_kinds(write, tmp_path, monkeypatch):
     monkeypatch.setattr(initializers, "CHUNK_BYTES", 30)

@@ -121,6 +121,7 @@ def test_training_equals_keras_own_with_the_same_two_optimizers(shop_optimizer):
         np.testing.assert_allclose(ours, variable.numpy(), rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_slots_of_every_group_are_restored_onto_another_number_of_ps(tmp_path):
     task = Shopping("RMSprop")
     _, first, step = make(task)
@@ -144,6 +145,7 @@ def test_slots_of_every_group_are_restored_onto_another_number_of_ps(tmp_path):
         np.testing.assert_allclose(values, after[name], rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_tables_with_another_optimizer_is_refused(tmp_path):
     directory = CheckpointDirectory(JobDir(tmp_path))
     save(directory, make(Shopping("RMSprop"))[1], QueueState(), DATA)

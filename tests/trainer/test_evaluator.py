@@ -95,6 +95,7 @@ def job_fixture(made, tmp_path):
     shutil.copytree(tmp_path / "kept", f"{made.dir}/checkpoints")
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_does_not_fit_its_memory_is_refused(made, monkeypatch):
     monkeypatch.setattr("tfps.cluster.resources.memory_limit", lambda: 1 << 29)
     message = r"needs about \S+ \SiB; this one may have 512 MiB. Leave it out of the job"
@@ -192,6 +193,7 @@ def test_without_a_chief_what_there_is_is_evaluated_before_the_end(job):
     assert len(job.evaluated()) == 1
 
 
+@pytest.mark.slow
 def test_it_waits_for_a_checkpoint(job, tmp_path):
     shutil.move(f"{job.dir}/checkpoints", tmp_path / "later")
     asked = []

@@ -61,6 +61,7 @@ def test_the_newest_checkpoint_of_a_job_becomes_a_model(job, tmp_path):
     assert again.stderr == f"error: --output={output} exists; name another, or say --overwrite\n"
 
 
+@pytest.mark.slow
 def test_narrow_rows_are_told_what_they_cost(job, tmp_path):
     job_dir, trainer = job
     checkpoint = named_checkpoint(job_dir)

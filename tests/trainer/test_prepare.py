@@ -77,6 +77,7 @@ def test_two_runs_write_the_same_bytes(tmp_path: Path) -> None:
 HEADER = "token,label,number_4,spare,number_3,number_2,number_1\n"
 
 
+@pytest.mark.slow
 def test_columns_are_found_by_the_names_of_a_header(tmp_path: Path) -> None:
     turned = "".join(f"{i % 20},{i % 2},2e0,x,-1,0.5,{i}\n" for i in range(4, 7))
     inputs = [

@@ -218,6 +218,7 @@ def test_what_comes_too_late_is_dropped_and_trained_again(tmp_path):
     assert set(trainer.store.read_table(0)[:, 0]) == {1.0}
 
 
+@pytest.mark.slow
 def test_a_member_that_was_given_up_trains_again_what_it_sends_too_late(tmp_path):
     """Stopped between sending and saying so: the rounds that close meanwhile throw it away."""
     task = counting_task.CountingTask(records=80 * BATCH)
@@ -271,6 +272,7 @@ def test_nobody_is_further_ahead_of_the_slowest_than_allowed(manifest):
     assert trainer.barrier.status().dropped == 0
 
 
+@pytest.mark.slow
 def test_what_is_pulled_ahead_counts_into_the_bound(manifest):
     """One ahead of at most two: the second step is the last without anything of the slowest."""
     mode = Bounded(max_staleness=2)

@@ -68,6 +68,7 @@ def test_a_lease_begun_again_goes_on_after_its_last_recorded_batch(manifest):
     np.testing.assert_allclose(parts.store.read_table(0), expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_lease_begun_again_reads_nothing_of_what_is_done(tmp_path):
     data = dataset(tmp_path, records=200, shards=1)
     trainer = reused(data, shuffle_buffer=70)  # blocks of 96 records
@@ -133,6 +134,7 @@ def test_where_records_may_be_bad_good_ones_are_trained_the_same(manifest):
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_batches_pulled_ahead_lack_the_last_updates_and_no_others(manifest):
     """Against the same updates by hand: batch k has the parameters of after batch k - 1 - depth."""
     depth = AHEAD["pipeline_depth"]
@@ -218,6 +220,7 @@ class Counting(Smoke):
         return super().compute_loss(features, labels, outputs)
 
 
+@pytest.mark.slow
 def test_a_model_is_not_traced_again_for_every_step_of_a_closure(manifest):
     task = Counting()
     trainer = Trainer(manifest, task, unroll=4)
@@ -263,6 +266,7 @@ class Descending(Smoke):
         return keras.optimizers.SGD(1.0)
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_a_step_that_is_not_made(manifest):
     trainer = Trainer(manifest, task=Descending(), batch_size=32)
     source, _ = trainer.shards()[0]

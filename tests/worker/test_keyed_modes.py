@@ -86,7 +86,7 @@ CASES = {
 }
 
 
-@pytest.mark.quick("clipnorm-async-2", "clipnorm-sync-2")
+@pytest.mark.quick("clipnorm-async-2")
 @pytest.mark.parametrize("parts", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 3))])
 @pytest.mark.parametrize(
     "case",

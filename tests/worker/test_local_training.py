@@ -45,7 +45,7 @@ def held(trainer):
     return values
 
 
-@pytest.mark.quick("row_wise")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "optimizer",
     [

@@ -99,6 +99,7 @@ class Half(InHalfPrecision, Plain):
         return keras.optimizers.SGD(0.05)
 
 
+@pytest.mark.slow
 def test_a_round_that_overflows_halves_the_scale_once_and_changes_no_parameter(manifest):
     """From a scale at which the first rounds overflow, as Keras's does on their whole batches."""
     trainer, plain, ours, theirs = train_beside_keras(manifest, Half(), first_scale=2.0**24)

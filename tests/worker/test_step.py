@@ -9,6 +9,7 @@ DEVICES = 3
 ONE_NAMED = "from here on on one named device"
 
 
+@pytest.mark.slow
 def test_a_batch_split_over_devices_is_trained_as_a_whole_one():
     """In a process of its own: TensorFlow's devices are fixed once it has started."""
     run = subprocess.run(

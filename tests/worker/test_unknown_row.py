@@ -94,6 +94,7 @@ def test_it_trains_as_a_parameter_does(manifest, case, optimizer):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_what_is_exported_has_it_for_keys_that_have_no_row(manifest, tmp_path):
     trainer = Trainer(manifest, Strangers(admit_after=2), parts=2, batch_size=BATCH)
     train, _ = CASES["async"]

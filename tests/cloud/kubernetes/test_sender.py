@@ -195,6 +195,7 @@ def test_a_cluster_that_is_away_is_named(cluster, capfd, monkeypatch):
     assert "localhost:8080" in capfd.readouterr().err
 
 
+@pytest.mark.quick("jobset")
 @pytest.mark.parametrize("target", ["jobset", "tfjob"])
 def test_a_job_is_followed_to_its_end(cluster, capfd, target):
     success = {"jobset": "Completed", "tfjob": "Succeeded"}[target]

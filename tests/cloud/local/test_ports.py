@@ -120,6 +120,7 @@ def test_too_many_ports_is_the_users_mistake():
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+@pytest.mark.slow
 def test_a_tensorflow_server_binds_held_ports():
     with Ports(2) as ports:
         servers = [

@@ -186,6 +186,7 @@ def test_new_keys_are_refused_and_counted_where_nothing_is_evicted(parts):
     assert keyed.counts() == counts
 
 
+@pytest.mark.slow
 def test_what_did_not_occur_for_long_is_forgotten():
     keyed = Keyed(2, ("a", "b"), forget_after=10)
     train_each(keyed, range(10))
@@ -209,6 +210,7 @@ def test_keys_that_were_forgotten_come_back_as_new_ones():
     np.testing.assert_array_equal(again, first[0])
 
 
+@pytest.mark.slow
 def test_trained_rows_with_a_small_norm_are_forgotten():
     keyed = Keyed(initializer=keras.initializers.Ones(), min_norm=0.5)
     keyed.train([1], gradient=1.0)  # 0, 0

@@ -81,6 +81,7 @@ def rows_of(directory):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_tells_callbacks_what_one_fit_would(data, tmp_path):
     model, ours, theirs = compiled(), tmp_path / "ours", tmp_path / "theirs"
     ours.mkdir()

@@ -32,6 +32,7 @@ def flags(data, job_dir, *more):
     return ["--config=configs/smoke.py", f"--data.train={data}", f"--job_dir={job_dir}", *more]
 
 
+@pytest.mark.slow
 def test_a_chiefs_machine_has_room_for_the_worker_beside_it(data, tmp_path):
     experiment = get_config()
     experiment = dataclasses.replace(

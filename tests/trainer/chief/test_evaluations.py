@@ -125,6 +125,7 @@ def test_each_run_exports_a_version_and_old_ones_go(data, tmp_path):
     assert done["export"] == f"{tmp_path}/export/2"
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_meet_a_condition_becomes_no_version(data, tmp_path, caplog):
     """The loss of the version before is made much better, where it stands."""
     none = train(data, tmp_path, epochs=1, export_if=("loss<0.01",))

@@ -5,6 +5,7 @@ import io
 import math
 
 import numpy as np
+import pytest
 
 from configs.smoke import get_config
 from tests.training_fixtures import dataset, inputs_of
@@ -33,6 +34,7 @@ def test_nothing_has_a_spread_too():
     assert sum(spread(np.zeros([0, 4])).counts) == 0
 
 
+@pytest.mark.slow
 def test_a_run_tells_of_its_parameters_every_second_epoch(tmp_path):
     data = str(dataset(tmp_path / "data", records=70).directory)
     experiment = get_config()

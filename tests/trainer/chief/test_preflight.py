@@ -80,6 +80,7 @@ def test_the_table_says_of_every_task_whether_it_can_take_part(
     ]
 
 
+@pytest.mark.slow
 def test_a_ps_that_tells_of_too_little_memory_cannot_take_part(data, ps, tmp_path, capsys):
     cluster = Cluster(("127.0.0.1:1",), (), (ps,))
     needed = preflight.task_memory(inputs_for(data, tmp_path, cluster))[TaskName("ps", 0)]
@@ -148,6 +149,7 @@ def test_a_disk_that_will_be_full_in_the_end_is_warned_of(data, tmp_path, free, 
         preflight.check_machine(inputs)
 
 
+@pytest.mark.slow
 def test_what_a_pass_writes_must_fit(data, tmp_path, free):
     inputs = inputs_for(data, tmp_path, Cluster())
     free(1000)

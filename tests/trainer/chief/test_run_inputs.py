@@ -30,6 +30,7 @@ def inputs(directory, job_dir, batch_size, max_bad_records=0):
     return inputs_of(experiment, job_dir)
 
 
+@pytest.mark.slow
 def test_whole_batches_leave_out_the_last_records_of_shards(directory, tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         found = inputs(directory, tmp_path, 16)

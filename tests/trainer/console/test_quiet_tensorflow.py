@@ -26,6 +26,7 @@ def python(*arguments, **variables):
     )
 
 
+@pytest.mark.slow
 def test_a_summary_is_all_that_is_said(tmp_path):
     report.write(JobDir(tmp_path), short_report(epochs=1, steps=3, seconds=1.0))
     printed = python("-m", "trainer.report", str(tmp_path))

@@ -276,7 +276,7 @@ def test_what_somebody_else_made_is_left_alone(cluster, controller, job_dir, cap
         found["metadata"]["labels"] = own
 
 
-@pytest.mark.quick("503-True")
+@pytest.mark.slow
 @pytest.mark.parametrize(("code", "is_carried_out"), [(409, False), (503, True)])
 def test_commands_that_fail_are_repeated(cluster, controller, job_dir, code, is_carried_out):
     answer, failed = cluster.answer, set()
