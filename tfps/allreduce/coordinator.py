@@ -132,13 +132,9 @@ class Replica:
                 look = self._limit(f"evaluating shard {piece.source.path}")
                 found = self._result(future, "evaluation", piece.source, look)
                 mine.append(EvaluatedPiece(*found))
-            every = self._gathered(EvaluatedPiece.pack(mine))
+            gather = functools.partial(self.group.gather_bytes, EvaluatedPiece.pack(mine))
+            every = self._call("waiting for what the other replicas evaluate", gather)
             yield from (result for each in every for result in EvaluatedPiece.unpack(each))
-
-    def _gathered(self, packed: bytes) -> list[bytes]:
-        """What all replicas have packed."""
-        doing = "waiting for what the other replicas evaluate"
-        return self._call(doing, lambda: self.group.gather_bytes(packed))
 
     def _share(self, slice_: TensorSlice) -> None:
         with tf.device(slice_.device):

@@ -184,7 +184,8 @@ class ReplicaExecutor(LocalExecutor):
         def refuse_late() -> None:
             if time.monotonic() < deadline:
                 return
-            addresses = _other_replicas(cluster)
+            addresses = {TaskName("chief", 0): cluster.chief[0], **cluster.peers()}
+            del addresses[cluster.task]
             results = ask_all(addresses.values())
             away = [
                 f"{task} at {address}: {seen.value}, {seen.what_to_do}"
@@ -201,14 +202,3 @@ class ReplicaExecutor(LocalExecutor):
             )
 
         return cls(ReplicaGroup.join(cluster, refuse_late, hint))
-
-
-def _other_replicas(cluster: Cluster) -> dict[TaskName, str]:
-    """Addresses of all other replicas."""
-    tasks = {"chief": cluster.chief, "worker": cluster.workers}
-    replicas = {
-        TaskName(job, index): address
-        for job, addresses in tasks.items()
-        for index, address in enumerate(addresses)
-    }
-    return {task: address for task, address in replicas.items() if task != cluster.task}

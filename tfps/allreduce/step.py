@@ -115,7 +115,7 @@ def _distinct(pulled: Pulled) -> tf.Tensor:
 
 
 def _words(ids: tf.Tensor) -> tf.Tensor:
-    """The bits of ids `[n]` as one or two numbers each, to travel beside a row, `[n, 1 or 2]`."""
+    """The bits of ids `[n]` as one or two numbers each, to travel with a row, `[n, 1 or 2]`."""
     return tf.reshape(tf.bitcast(ids, tf.float32), [-1, ids.dtype.size // 4])
 
 
@@ -153,10 +153,9 @@ class TrainedRounds(NamedTuple):
 class ReplicaClosures:
     """The function that trains a share of a lease, traced once.
 
-    Attributes:
-        train: (source, [begin, end, rounds, seed] int64) -> [5] float64, of which
-            `TrainedRounds.unpack` makes the rounds. Trains a shard's batches from number `begin` up
-            to `end`, followed by batches without records up to the number of rounds.
+    `train`: (source, [begin, end, rounds, seed] int64) -> [5] float64, for `TrainedRounds.unpack`.
+    It trains a shard's batches from number `begin` up to `end`, followed by batches without records
+    up to the number of rounds.
     """
 
     def __init__(

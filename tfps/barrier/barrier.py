@@ -169,8 +169,13 @@ class BarrierMembers:
         if now and not self._has_begun:
             self._has_begun = True
             self._begin()
+
+        def notify() -> None:
+            self._barrier.leave(sorted(before - now))
+            self._barrier.expect(sorted(now - before))
+
         if now != before:
-            self._ps_calls("telling whom to wait for", lambda: self._tell(before, now))
+            self._ps_calls("telling whom to wait for", notify)
 
     def poll(self, rows: Sequence[LaneProgress]) -> list[int]:
         """Has others wait no more for members that nobody works for, or whose worker is lost."""
@@ -219,10 +224,6 @@ class BarrierMembers:
                 self._error = error
 
         threading.Thread(target=run, name="barrier", daemon=True).start()
-
-    def _tell(self, before: frozenset[int], now: frozenset[int]) -> None:
-        self._barrier.leave(sorted(before - now))
-        self._barrier.expect(sorted(now - before))
 
     def _stop(self) -> None:
         try:

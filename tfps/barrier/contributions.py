@@ -40,7 +40,6 @@ class _TakenRows(NamedTuple):
 
     @classmethod
     def none(cls, spec: SentRows) -> "_TakenRows":
-        """Makes empty arrays for rows of some shapes."""
         kinds = [
             (spec.rows.dtype, spec.rows.shape),
             (tf.float32, spec.gradient.shape),

@@ -77,7 +77,6 @@ class Transitions(NamedTuple):
 
     @classmethod
     def of(cls, has_backups: bool) -> "Transitions":
-        """Makes the table."""
         rows = {**_TRANSITIONS, **(_WITH_BACKUPS if has_backups else {})}
         states, answers = zip(*(rows[event] for event in Event), strict=True)
         return cls(np.array(states, np.int64), np.array(answers, np.int64))
@@ -94,7 +93,6 @@ class LoopState(NamedTuple):
 
     @classmethod
     def at_first(cls, counts: int) -> "LoopState":
-        """Makes the state in which a loop begins."""
         zero, no = tf.zeros([], tf.int64), tf.constant(False)
         return cls(zero, zero, no, no, (zero,) * counts)
 
@@ -110,7 +108,6 @@ class Transition(NamedTuple):
     answer: tf.Tensor
 
     def is_a(self, event: Event) -> tf.Tensor:
-        """Whether the message means an event, scalar bool."""
         return tf.equal(self.event, event)
 
     def change_of(self, state: MemberState) -> tf.Tensor:
@@ -234,8 +231,8 @@ class MessageLoop(abc.ABC):
         round_, taken = tf.where(answer < 0, answer, round_), tf.maximum(answer, 0)
         token = tf.stack([message.member, message.attempt, round_, taken])
         with tf.control_dependencies([ended]):
-            is_told = tf.not_equal(answer, Answer.NOTHING)
-            tf.cond(is_told, lambda: self.tokens.put(token), tf.no_op)
+            has_answer = tf.not_equal(answer, Answer.NOTHING)
+            tf.cond(has_answer, lambda: self.tokens.put(token), tf.no_op)
 
     def _states(self) -> tf.Tensor:
         """The states of all members, `[members]` int64."""
@@ -246,7 +243,6 @@ class MessageLoop(abc.ABC):
         return tf.gather(self._transitions.states[event], states)
 
     def _write_states(self, state: LoopState, states: tf.Tensor) -> tf.Operation:
-        """Writes the states of all members."""
         numbers = tf.concat([[state.round, state.dropped], states], 0)
         return self._status.assign(numbers, read_value=False)
 

@@ -31,11 +31,8 @@ def new_queue(
     """Creates a queue on the device at hand, which has nothing in it.
 
     `tf.queue.FIFOQueue` is named by how many things its process has made before, whatever name it
-    is given, and a ps holds the queues of a chief that was killed: the next chief would go on with
-    what they hold.
-
-    Args:
-        shapes: Of an element's tensors; None where they vary.
+    is given, and a ps holds the queues of a chief that was killed: the next chief would continue
+    with what they hold. `shapes` is None where those of an element's tensors vary.
     """
     handle = tf.raw_ops.FIFOQueueV2(
         component_types=dtypes,
@@ -95,7 +92,6 @@ class MessageQueue:
             self._queue = new_queue(_CAPACITY, [tf.float64], [[_WIDTH]])
 
     def put(self, message: tf.Tensor) -> tf.Operation:
-        """Puts a message, as `message` makes it."""
         with tf.device(self._device):
             return self._queue.enqueue(message)
 
@@ -156,18 +152,15 @@ class TokenQueues:
             with tf.device(self._device):
                 return tf.not_equal(token[ATTEMPT], attempt)
 
-        def give_back(token: tf.Tensor) -> tf.Tensor:
-            with tf.device(self._device), tf.control_dependencies([self.put(token)]):
-                return answer_token(Answer.END, member, attempt)
-
         def take_another(token: tf.Tensor) -> tuple[tf.Tensor]:
+            def give_back() -> tf.Tensor:
+                with tf.device(self._device), tf.control_dependencies([self.put(token)]):
+                    return answer_token(Answer.END, member, attempt)
+
             with tf.device(self._device):
                 # What an earlier closure has left is for nobody; a later one waits for its own.
                 is_left = token[ATTEMPT] < attempt
-                another = tf.cond(
-                    is_left, lambda: self.take(member, attempt), lambda: give_back(token)
-                )
-                return (another,)
+                return (tf.cond(is_left, lambda: self.take(member, attempt), give_back),)
 
         with tf.device(self._device):
             first = self.take(member, attempt)

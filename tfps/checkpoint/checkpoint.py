@@ -69,7 +69,7 @@ def explain_failures(what: str, hint: str = "") -> Iterator[None]:
     """Turns errors of the storage, and the ps's of it, into a `RunError`; a lost ps stays one."""
     try:
         yield
-    except StorageError as error:  # it says itself that the run can go on
+    except StorageError as error:  # it says itself that the run can resume
         raise RunError(f"{what}: {error}" + (f"; {hint}" if hint else "")) from None
     except FileNotFoundError as error:
         raise RunError(

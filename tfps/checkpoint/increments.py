@@ -168,16 +168,9 @@ class Snapshot:
     def __init__(self, slices: Sequence[TensorSlice]):
         self._sources = slices
         self.slices = [dataclasses.replace(slice_, variable=_empty(slice_)) for slice_ in slices]
-        self._take = trace_now(self._assign_sources)
-        self._clear = trace_now(self._assign_nothing)
-
-    def take(self) -> None:
-        """Takes the values of the store, while no worker changes them."""
-        self._take()
-
-    def clear(self) -> None:
-        """Frees its memory."""
-        self._clear()
+        # Takes the values of the store, while no worker changes them.
+        self.take = trace_now(self._assign_sources)
+        self.clear = trace_now(self._assign_nothing)
 
     def _assign_sources(self) -> None:
         for source, slice_ in zip(self._sources, self.slices, strict=True):

@@ -48,16 +48,21 @@ def read(checkpoint: Checkpoint, slices: Sequence[TensorSlice]) -> None:
     """Overwrites all slices with the values of a checkpoint that was checked before."""
     increment = checkpoint.increment
     if increment is None:
-        _read_slices(slices, checkpoint.path)
+        _on_every_ps(slices, checkpoint.path, _read_chunks)
         return
     tables = [slice_ for slice_ in slices if slice_.name in increment.tensors]
     others = [slice_ for slice_ in slices if slice_.name not in increment.tensors]
     try:
-        _read_slices(tables, checkpoint.base_path)
+        _on_every_ps(tables, checkpoint.base_path, _read_chunks)
     except DamagedCheckpointError as damage:
         raise of_base(increment.base.name, damage) from None
-    _read_slices(others, checkpoint.path)
-    _read_touched_rows(tables, checkpoint.path, increment)
+    _on_every_ps(others, checkpoint.path, _read_chunks)
+
+    def read_touched(mine: Sequence[TensorSlice], prefix: str) -> None:
+        for slice_ in mine:
+            _read_runs(slice_, prefix, increment)
+
+    _on_every_ps(tables, checkpoint.path, read_touched)
 
 
 def _base(checkpoint: Checkpoint) -> Checkpoint | None:
@@ -81,20 +86,6 @@ def _base(checkpoint: Checkpoint) -> Checkpoint | None:
 def of_base(name: str, damage: DamagedCheckpointError) -> DamagedCheckpointError:
     """The damage of an increment's base as damage of the increment."""
     return DamagedCheckpointError(f"its base {name} is damaged: {damage}")
-
-
-def _read_slices(slices: Sequence[TensorSlice], directory: str) -> None:
-    _on_every_ps(slices, directory, _read_chunks)
-
-
-def _read_touched_rows(slices: Sequence[TensorSlice], directory: str, increment: Increment) -> None:
-    """Overwrites the rows of an increment, and marks them as touched."""
-
-    def read(mine: Sequence[TensorSlice], prefix: str) -> None:
-        for slice_ in mine:
-            _read_runs(slice_, prefix, increment)
-
-    _on_every_ps(slices, directory, read)
 
 
 def _on_every_ps(slices: Sequence[TensorSlice], directory: str, read: _Read) -> None:
@@ -175,6 +166,7 @@ def _read_in_turn(rows: Sequence[tuple[TensorSlice, int, int]], prefix: str) -> 
 
 
 def _read_runs(slice_: TensorSlice, prefix: str, increment: Increment) -> None:
+    """Overwrites the rows of an increment, and marks them as touched."""
     first, end = slice_.rows
     touched = increment.touched(slice_.name)
     for before, run in increment.offsets(slice_.name):

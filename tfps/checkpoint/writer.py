@@ -35,9 +35,8 @@ class RowWriter:
         if slices:
             self._save = trace_now(self._graph, _SIGNATURE * len(slices))
 
-    def write(self, directory: str, increment: Increment) -> list[str]:
+    def write(self, prefix: str, increment: Increment) -> list[str]:
         """Writes an increment's rows, all ps at the same time."""
-        prefix = posixpath.join(directory, PREFIX)
         arguments: list[tf.Tensor] = []
         written: list[str] = []
         for slice_ in self._slices:
@@ -117,13 +116,12 @@ class SliceWriter:
             if any(chunks)
         ]
 
-    def write(self, directory: str, pace: Pace) -> list[str]:
+    def write(self, prefix: str, pace: Pace) -> list[str]:
         """Writes all slices, all ps at the same time."""
-        prefix = tf.constant(posixpath.join(directory, PREFIX))
         written: list[str] = []
         for save in self._saves:
             began = time.monotonic()
-            written += [each.numpy().decode() for each in save(prefix)]
+            written += [each.numpy().decode() for each in save(tf.constant(prefix))]
             if save is not self._saves[-1]:
                 pace.rest(time.monotonic() - began)
         return written
@@ -179,16 +177,14 @@ class CheckpointWriter:
         pace: Pace | None = None,
     ) -> None:
         """Writes everything, or an increment, and joins the indices of all that was written."""
-        pace = pace or Pace(0.0)
+        pace, prefix = pace or Pace(0.0), posixpath.join(directory, PREFIX)
         if increment is None:
-            written = self._all.write(directory, pace)
+            written = self._all.write(prefix, pace)
         else:
-            written = self._untracked.write(directory, pace) + self._rows.write(
-                directory, increment
-            )
+            written = self._untracked.write(prefix, pace) + self._rows.write(prefix, increment)
         if keyed:
-            written += keyed.write(posixpath.join(directory, PREFIX), pace)
-        self._join(tf.constant(written, tf.string), tf.constant(posixpath.join(directory, PREFIX)))
+            written += keyed.write(prefix, pace)
+        self._join(tf.constant(written, tf.string), tf.constant(prefix))
 
 
 def _join(prefixes: tf.Tensor, prefix: tf.Tensor) -> tf.Tensor:

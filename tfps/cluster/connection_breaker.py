@@ -27,12 +27,11 @@ _REPORT_SECONDS = 1.0
 class ReportingProber:
     """Sends what a prober sees through a channel, and that it still looks, every second.
 
-    An answer of a task that answered before is no news. Of each task only the newest result waits
-    for a receiver that does not read.
+    Each packet is a JSON list of results, without identities. An answer of a task that answered
+    before is no news. Of each task only the newest result waits for a receiver that does not read.
     """
 
     def __init__(self, prober: HealthProber, channel: socket.socket):
-        """Each packet of the channel is a JSON list of results, without identities."""
         self._prober = prober
         self._channel = channel
         self._answering: set[str] = set()
@@ -71,14 +70,12 @@ class ReportingProber:
         with contextlib.suppress(OSError):  # the receiver has ended
             while True:
                 self._has_news.wait(_REPORT_SECONDS)
-                self._channel.sendall(json.dumps(self._taken()).encode())
-
-    def _taken(self) -> list[tuple[str, str, float, float]]:
-        with self._lock:
-            taken = [self._news.pop(address) for address in list(self._news)[:_MOST_RESULTS]]
-            if not self._news:
-                self._has_news.clear()
-        return [(each.address, each.liveness.name, each.since, each.when) for each in taken]
+                with self._lock:
+                    taken = [self._news.pop(task) for task in list(self._news)[:_MOST_RESULTS]]
+                    if not self._news:
+                        self._has_news.clear()
+                results = [(x.address, x.liveness.name, x.since, x.when) for x in taken]
+                self._channel.sendall(json.dumps(results).encode())
 
 
 class ConnectionBreaker:

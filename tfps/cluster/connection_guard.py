@@ -25,10 +25,6 @@ _log = logging.getLogger(__name__)
 _ROOT = pathlib.Path(__file__).parents[2]
 
 
-def _ignore(result: ProbeResult) -> None:
-    """A guard without a listener only breaks connections."""
-
-
 class ConnectionGuard:
     """Hands this process's connections to a `connection_breaker`, and receives its reports.
 
@@ -36,9 +32,6 @@ class ConnectionGuard:
     for their answers. When one was stopped, no thread of this process can help; another process
     can, for what is done to a copy of a socket is done to the socket. Since it must know which
     tasks answer, it asks them for this process too. It is started again should it be lost.
-
-    Attributes:
-        reported_until: When all its reports were last read, on the monotonic clock.
     """
 
     def __init__(self, addresses: Mapping[TaskName, str]):
@@ -46,16 +39,17 @@ class ConnectionGuard:
         self._connections = Connections(self._addresses)
         self._handed: set[str] = set()
         self._stop = threading.Event()
-        self._on_result: Callable[[ProbeResult], None] = _ignore
         self.reported_until = 0.0
         self._process: subprocess.Popen | None = None
 
-    def start(self, on_result: Callable[[ProbeResult], None] = _ignore) -> None:
+    def start(
+        self,
+        # Without a listener the guard only breaks connections.
+        on_result: Callable[[ProbeResult], None] = lambda result: None,
+    ) -> None:
         """Starts the process, unless it runs or there is nobody to be connected to.
 
-        Args:
-            on_result: Called in a thread of its own with every result but the answers of tasks
-                that answered before.
+        `on_result` gets, in another thread, every result but answers of tasks that answered before.
         """
         if self._process is not None or not self._addresses:
             return
@@ -65,7 +59,6 @@ class ConnectionGuard:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the process."""
         if self._process is not None:
             self._stop.set()
             with contextlib.suppress(OSError):  # it has ended by itself
@@ -74,8 +67,7 @@ class ConnectionGuard:
             self._end()
 
     def _start_process(self) -> None:
-        """Starts a process that knows nothing yet."""
-        self._handed = set()
+        self._handed = set()  # a new process knows nothing yet
         self._channel, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel.settimeout(_SILENT_SECONDS)
         path = os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)

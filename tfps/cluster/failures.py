@@ -45,15 +45,10 @@ def explain(
     path: str,
     bad_records: Callable[[], str] | None = None,
 ) -> BaseException:
-    """The error to show for a closure's error.
+    """The error to show for a closure's error: itself if it is not of TensorFlow's runtime.
 
-    Args:
-        doing: What was being done, such as "training epoch 1".
-        bad_records: Looks for bad ones among the records that the closure read, and tells of them;
-            an empty text where there is none.
-
-    Returns:
-        A `UserError` or a `RunError`; an error that is not of TensorFlow's runtime itself.
+    `doing` is as "training epoch 1". `bad_records` describes the bad ones among the records that
+    the closure read; it is empty where there is none.
     """
     if not isinstance(error, tf.errors.OpError):
         return error
@@ -62,7 +57,7 @@ def explain(
     text = first_line(error)
     if unreadable := _unreadable(error, doing, path, text):
         return unreadable
-    if isinstance(error, _OF_RECORDS) and (bad := _told_of(bad_records, path)):
+    if isinstance(error, _OF_RECORDS) and (bad := _described(bad_records, path)):
         return UserError(f"{doing}: shard {path}: {bad}")
     if isinstance(error, tf.errors.DataLossError):
         return UserError(f"{doing}: shard {path} is damaged ({text}); make it again")
@@ -105,7 +100,7 @@ def _unreadable(error: tf.errors.OpError, doing: str, path: str, text: str) -> E
 
 
 def lost_ps_behind(error: tf.errors.OpError) -> LostPsError | None:
-    """The loss of a ps that an error tells of, if it does."""
+    """The loss of a ps that an error shows, if it does."""
     text = str(error)
     if _STORAGE_GAVE_UP in text:
         return None
@@ -125,7 +120,6 @@ def is_of_lost_peer(error: tf.errors.OpError) -> bool:
 
 
 def lost_ps(names: str) -> LostPsError:
-    """The error of a run that lost a ps."""
     return LostPsError(f"{names} was lost, and with it its share of the parameters")
 
 
@@ -140,8 +134,7 @@ def _absence(path: str) -> str:
     return "has vanished since the run began; put it back and start the run again to go on"
 
 
-def _told_of(bad_records: Callable[[], str] | None, path: str) -> str:
-    """What is told of the bad records; empty when there is none."""
+def _described(bad_records: Callable[[], str] | None, path: str) -> str:
     try:
         bad = bad_records() if bad_records else ""
     except tf.errors.OpError as error:

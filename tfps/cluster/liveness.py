@@ -45,12 +45,10 @@ class Liveness(enum.Enum):
 
     @property
     def answers(self) -> bool:
-        """Whether the task is there."""
         return self is Liveness.ANSWERS
 
     @property
     def what_to_do(self) -> str:
-        """What a person should look at."""
         return _WHAT_TO_DO[self]
 
 
@@ -85,14 +83,10 @@ _WORDINGS = (
 
 
 class ServerIdentity(NamedTuple):
-    """What a server says of itself.
-
-    Attributes:
-        incarnation: A number of its own; the same task started again has another.
-    """
+    """What a server says of itself."""
 
     task: TaskName
-    incarnation: int
+    incarnation: int  # the same task started again has another
 
     @classmethod
     def parse(cls, response: bytes) -> "ServerIdentity | None":
@@ -123,23 +117,16 @@ def _status_type() -> Any:
 
 
 class ProbeResult(NamedTuple):
-    """What one question to a server ended in.
-
-    Attributes:
-        since: When it was asked, on the monotonic clock, which all of a machine's processes share.
-        when: The same in seconds since the epoch.
-        identity: Which server answered; None if none did, or it was too busy to say.
-    """
+    """What one question to a server ended in."""
 
     address: str
     liveness: Liveness
-    since: float
-    when: float
-    identity: ServerIdentity | None = None
+    since: float  # when it was asked, on the monotonic clock that a machine's processes share
+    when: float  # the same in seconds since the epoch
+    identity: ServerIdentity | None = None  # None if none answered, or it was too busy to say
 
     @property
     def answers(self) -> bool:
-        """Whether the task is there."""
         return self.liveness.answers
 
 
@@ -148,9 +135,6 @@ class Prober:
 
     The questions are spread over the interval, which grows with the number of servers where that is
     more than 500. One that is not answered delays no other.
-
-    Attributes:
-        reported_until: All that had come by then was reported; on the monotonic clock.
     """
 
     def __init__(
@@ -163,14 +147,13 @@ class Prober:
         self._interval = max(interval_seconds, len(self._addresses) / _MOST_PER_SECOND)
         self._limit = answer_seconds
         self._task: asyncio.Task[None] | None = None
-        self.reported_until = 0.0
+        self.reported_until = 0.0  # on the monotonic clock: all that had come by then was reported
 
     def start(self, on_result: Callable[[ProbeResult], None]) -> None:
         """Starts to ask, unless it has or there is nobody to ask.
 
-        Args:
-            on_result: Called with every result by the thread of all probers: it must not wait, nor
-                stop this.
+        The thread of all probers calls `on_result` with every result: it must not wait, nor stop
+        this.
         """
         if self._task is None and self._addresses:
 
@@ -226,7 +209,6 @@ def ask_all(
 
 
 def probe(address: str, limit_seconds: float = ANSWER_SECONDS) -> ProbeResult:
-    """Asks one server once."""
     return ask_all([address], limit_seconds)[address]
 
 

@@ -20,20 +20,14 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass
 class Failure:
-    """One loss of a task.
-
-    Attributes:
-        when: Seconds since the epoch at which it was seen.
-        back_after: Seconds until it answered again; None while it has not.
-    """
+    """One loss of a task."""
 
     task: TaskName
     what: str
-    when: float
-    back_after: float | None = None
+    when: float  # seconds since the epoch at which it was seen
+    back_after: float | None = None  # seconds until it answered again; None while it has not
 
     def to_json(self) -> dict[str, Any]:
-        """The loss as JSON-ready data."""
         return {**dataclasses.asdict(self), "task": str(self.task)}
 
 
@@ -45,23 +39,18 @@ class Failures(collections.deque[Failure]):
         self.by_job = collections.Counter(by_job)
 
     def append(self, failure: Failure) -> None:
-        """Adds one; the oldest goes where there are many."""
         super().append(failure)
         self.by_job[failure.task.job] += 1
 
 
 @dataclasses.dataclass
 class Outage:
-    """A task that does not answer now.
-
-    Attributes:
-        since: When it was first asked in vain, on the monotonic clock.
-    """
+    """A task that does not answer now."""
 
     task: TaskName
     address: str
     liveness: Liveness
-    since: float
+    since: float  # when it was first asked in vain, on the monotonic clock
     probes: int
     failure: Failure
     is_reported: bool = False
@@ -71,7 +60,6 @@ class Outage:
 
     @property
     def seconds(self) -> float:
-        """How long it has not answered."""
         return time.monotonic() - self.since
 
     @property
@@ -92,8 +80,7 @@ class HealthProber(Protocol):
     def start(self, on_result: Callable[[ProbeResult], None]) -> None:
         """Starts, unless it has; `on_result` is called by one thread at a time."""
 
-    def stop(self) -> None:
-        """Ends."""
+    def stop(self) -> None: ...
 
 
 class TaskMonitor:
@@ -112,9 +99,7 @@ class TaskMonitor:
     ):
         """`hang_up` is called after each probe of a task that is lost and does not refuse.
 
-        Args:
-            prober: A `Prober` in this process if it is not given.
-            failures: Those that a program before this one has seen.
+        `failures` are those that a program before this one has seen.
         """
         self.failures = Failures() if failures is None else failures
         self._addresses = addresses
@@ -143,7 +128,10 @@ class TaskMonitor:
             return
         outage = self._absences.get(task)
         if seen is Liveness.ANSWERS:
-            self._record_answer(task)
+            if outage:
+                del self._absences[task]
+                outage.failure.back_after = outage.seconds
+                _log.info("%s is back after %.1f s", task, outage.seconds)
         elif outage is None:
             failure = Failure(task, seen.value, result.when)
             address = self._addresses[task]
@@ -157,7 +145,9 @@ class TaskMonitor:
             outage.probes += 1
             if seen is not Liveness.REFUSES and outage.is_lost:
                 self._hang_up(self._addresses[task])
-                self._report_once(outage)
+                if not outage.is_reported:
+                    outage.is_reported = True
+                    _log.warning("%s is lost: it did not answer for %.0f s", outage, outage.seconds)
 
     def wait_for_pending_probes(self) -> None:
         """Waits until what the prober has seen by now is recorded.
@@ -176,31 +166,14 @@ class TaskMonitor:
         return f"{task} at {self._addresses[task]}" if task in self._addresses else str(task)
 
     def outage(self, task: TaskName) -> Outage | None:
-        """Since when a task does not answer; None when it does."""
         return self._absences.get(task)
 
     def outages(self) -> list[Outage]:
-        """All tasks that do not answer now."""
         return list(self._absences.values())
 
     def down(self, job: str) -> list[Outage]:
-        """The tasks of a job that do not answer now."""
+        """The tasks of a job that do not answer now, lost or not."""
         return [outage for outage in self.outages() if outage.task.job == job]
 
     def lost(self, job: str) -> list[Outage]:
-        """The tasks of a job that are lost.
-
-        That is, they have refused connections for `LOST_SECONDS`, or been silent for
-        `SILENT_SECONDS`.
-        """
         return [outage for outage in self.down(job) if outage.is_lost]
-
-    def _record_answer(self, task: TaskName) -> None:
-        if outage := self._absences.pop(task, None):
-            outage.failure.back_after = outage.seconds
-            _log.info("%s is back after %.1f s", task, outage.seconds)
-
-    def _report_once(self, outage: Outage) -> None:
-        if not outage.is_reported:
-            _log.warning("%s is lost: it did not answer for %.0f s", outage, outage.seconds)
-        outage.is_reported = True

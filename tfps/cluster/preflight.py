@@ -35,29 +35,21 @@ _MOST_THREADS = 64
 
 @dataclasses.dataclass(frozen=True)
 class TaskCheck:
-    """What was found of one task.
-
-    Attributes:
-        task_info: What runs it; None where that is unknown.
-        mismatch: Why what answers there cannot take part, empty if it can.
-        incarnation: The number that its server gave itself; None where it did not say.
-    """
+    """What was found of one task."""
 
     task: TaskName
     address: str
     liveness: Liveness
     task_info: TaskInfo | None = None
-    mismatch: str = ""
-    incarnation: int | None = None
+    mismatch: str = ""  # why what answers there cannot take part
+    incarnation: int | None = None  # None where the server did not say
 
     @property
     def answers(self) -> bool:
-        """Whether a TensorFlow server answers there."""
-        return self.liveness is Liveness.ANSWERS
+        return self.liveness.answers
 
     @property
     def is_fit(self) -> bool:
-        """Whether the task can take part."""
         return self.answers and not self.mismatch
 
     @property
@@ -72,26 +64,17 @@ class TaskCheck:
 
 
 class Wanted(NamedTuple):
-    """What tasks must be to take part.
-
-    Attributes:
-        memory: How many bytes each needs; those that are left out are not asked.
-    """
+    """What tasks must be to take part."""
 
     tasks: Mapping[str, int]
     job_dir: JobDir
-    memory: Mapping[TaskName, int]
+    memory: Mapping[TaskName, int]  # bytes that each needs; those that are left out are not asked
 
 
 def check_tasks(
     addresses: Mapping[TaskName, str], wanted: Wanted, limit_seconds: float
 ) -> list[TaskCheck]:
-    """Checks the tasks at the same time, each until it is fit, never will be, or the time is up.
-
-    Args:
-        wanted: What they must be.
-        limit_seconds: How long to wait for those that do not answer yet.
-    """
+    """Checks the tasks at the same time, each until it is fit, never will be, or the time is up."""
     deadline = time.monotonic() + limit_seconds
     task_at = {address: task for task, address in addresses.items()}
     answered: set[str] = set()
@@ -125,7 +108,6 @@ def check_tasks(
 
 
 def _of_server(task: TaskName, address: str, identity: ServerIdentity, wanted: Wanted) -> TaskCheck:
-    """The check of what answers."""
     if identity.task != task:
         return TaskCheck(
             task,
@@ -186,26 +168,10 @@ def _counts(tasks: Mapping[str, int]) -> str:
     return ", ".join(f"{number} {job}" for job, number in sorted(tasks.items()))
 
 
-def check_peers(
-    cluster: Cluster, job_dir: JobDir, memory: Mapping[TaskName, int], limit_seconds: float
-) -> list[TaskCheck]:
-    """Checks whether every worker and ps can take part.
-
-    Args:
-        limit_seconds: How long to wait for those that do not answer yet.
-    """
-    return check_tasks(cluster.peers(), Wanted(cluster.tasks(), job_dir, memory), limit_seconds)
-
-
 def wait_for_ps(
     cluster: Cluster, leaving: Sequence[int], monitor: TaskMonitor, limit_seconds: float
 ) -> None:
-    """Waits until every ps can be reached, once those that are leaving are gone.
-
-    Args:
-        leaving: Indices of ps that can still be reached though they will end.
-        monitor: Must see them too, before the run may rely on it again.
-    """
+    """Waits until every ps can be reached, also as `monitor` sees it, once `leaving` are gone."""
     addresses = {task: address for task, address in cluster.peers().items() if task.job == "ps"}
     deadline = time.monotonic() + min(_LEAVE_SECONDS, limit_seconds)
     going = [addresses[TaskName("ps", index)] for index in leaving]

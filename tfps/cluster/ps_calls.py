@@ -25,13 +25,8 @@ class PsCalls:
     """
 
     def __init__(self, monitor: TaskMonitor, limit_seconds: float):
-        """Makes no call yet.
-
-        Args:
-            limit_seconds: For one call; one that moves bytes may take longer.
-        """
         self._monitor = monitor
-        self._limit_seconds = limit_seconds
+        self._limit_seconds = limit_seconds  # for one call that moves no bytes
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "ps-calls")
 
     def __call__(
@@ -41,14 +36,10 @@ class PsCalls:
         moved_bytes: int = 0,
         meanwhile: Callable[[], None] = lambda: None,
     ) -> _T:
-        """Calls the function; returns what it returns, raises what it raises.
+        """Returns what the function returns, raises what it raises; a long call is logged once.
 
-        A call that takes long is logged once.
-
-        Args:
-            moved_bytes: What a ps reads or writes meanwhile; for each 10 MB the call may take a
-                second more.
-            meanwhile: Called in this thread while the ps are at work.
+        For each 10 MB of `moved_bytes`, which a ps reads or writes, the call may take a second
+        more. `meanwhile` is called in this thread while the ps are at work.
         """
         began, limit = time.monotonic(), self._limit_seconds + moved_bytes / _LEAST_SPEED
         future, is_reported = self._thread.submit(function), False

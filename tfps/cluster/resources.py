@@ -84,10 +84,7 @@ def trim_memory() -> bool:
 
     glibc keeps what each thread frees for the next thread that asks, in pieces between others that
     are in use. A server has a hundred threads: after ten connections of a chief it was seen to keep
-    170 MB on a ps, 230 MB on a worker, and more after each.
-
-    Returns:
-        Whether the C library has a function for it, as glibc has.
+    170 MB on a ps, 230 MB on a worker, and more after each. False where the C library cannot.
     """
     library = ctypes.CDLL(None)
     if not hasattr(library, "malloc_trim"):

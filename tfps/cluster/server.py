@@ -27,15 +27,10 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class ServerOptions:
-    """How a server runs.
+    """How a server runs."""
 
-    Attributes:
-        intra_op_threads: Threads within one operation; 0 lets TensorFlow choose.
-        inter_op_threads: Operations at the same time, 2 or more; 0 is one per core, at least 4.
-    """
-
-    intra_op_threads: int = 0
-    inter_op_threads: int = 0
+    intra_op_threads: int = 0  # within one operation; 0 lets TensorFlow choose
+    inter_op_threads: int = 0  # operations at the same time, 2 or more; 0 is one per core
     chief_wait_seconds: float = 600.0
     chief_lost_seconds: float = 60.0
     grace_seconds: float = 25.0
@@ -48,10 +43,6 @@ def serve(
 
     Anyone who reaches the server's port can run code in this process: TensorFlow's servers listen
     on every interface and ask for no credentials.
-
-    Args:
-        job_dir: Where the chief's report says whether it is done.
-        asked_to_end: Set when this task is to end before that.
     """
     notices = PreemptionNotices(job_dir)
     if cluster.job == "ps":  # what it left behind when it was killed
@@ -74,14 +65,7 @@ def serve(
 def watch_for_end_of_chief(
     cluster: Cluster, job_dir: JobDir, options: ServerOptions
 ) -> concurrent.futures.Future:
-    """Waits for the chief's end in a thread, so that it is seen whatever this one does.
-
-    Args:
-        job_dir: Where the chief's report says whether it is done.
-
-    Returns:
-        Done when the chief is; holds the error of `wait_for_end_of_chief` if it stays away.
-    """
+    """Runs `wait_for_end_of_chief` in a thread, so that it is seen whatever this one does."""
     return concurrent.futures.ThreadPoolExecutor(1, "chief-watch").submit(
         wait_for_end_of_chief,
         cluster.chief[0],
@@ -97,12 +81,7 @@ def wait_for_end_of_chief(
     options: ServerOptions,
     asked_to_end: threading.Event,
 ) -> None:
-    """Returns when the chief was there, went away, and is done; or when asked to end.
-
-    Args:
-        is_done: Whether the job is finished, asked once the chief is away.
-        asked_to_end: Set when this task is to end before that.
-    """
+    """Returns when the chief was there, went away, and is done; or when asked to end."""
     began = last_seen = time.monotonic()
     was_seen = False
     with kept_probe(chief) as ask:
@@ -156,9 +135,11 @@ def _serve_on(cluster: Cluster, notices: PreemptionNotices, seconds: float) -> N
 
 def _start(cluster: Cluster, options: ServerOptions) -> tf.distribute.Server:
     refuse_taken_port(cluster)
+    # One per core, as TensorFlow does, but enough on a small machine too.
+    default_threads = max(_LEAST_DEFAULT_THREADS, len(os.sched_getaffinity(0)))
     config = tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=options.intra_op_threads,
-        inter_op_parallelism_threads=options.inter_op_threads or _default_threads(),
+        inter_op_parallelism_threads=options.inter_op_threads or default_threads,
     )
     config.gpu_options.allow_growth = True
     # Idle threads sleep: tasks often share cores, and spinning was measured to be no faster.
@@ -184,8 +165,3 @@ def _announce(cluster: Cluster, job_dir: JobDir) -> None:
     else:
         info = TaskInfo.own(cluster.tasks(), identity.incarnation, resources.memory_limit())
         info.write(job_dir, identity.task)
-
-
-def _default_threads() -> int:
-    """Operations at once: one per core, as TensorFlow does, but enough on a small machine too."""
-    return max(_LEAST_DEFAULT_THREADS, len(os.sched_getaffinity(0)))

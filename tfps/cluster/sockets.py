@@ -111,7 +111,6 @@ def start_keep_alive(addresses: Sequence[str]) -> None:
 
 
 def _connections_to_ports(ports: Collection[int]) -> Iterator[tuple[Place, socket.socket]]:
-    """Where the other ends of some of this process's connections are, with the connections."""
     for peer, connection in own_connections():
         if peer[1] in ports:
             yield peer, connection

@@ -24,24 +24,19 @@ class Cluster:
     """The tasks of a cluster, and which of them this process is.
 
     Without worker and ps there is no cluster: local mode, one process that does everything.
-
-    Attributes:
-        evaluators: Address of the evaluator, which is no part of the cluster and serves nothing;
-            nothing where the job has none.
-        chief_works: Whether the last worker is the one next to the chief.
     """
 
     chief: tuple[str, ...] = ()
     workers: tuple[str, ...] = ()
     ps: tuple[str, ...] = ()
+    # one at most, which is no part of the cluster and serves nothing
     evaluators: tuple[str, ...] = ()
     job: str = "chief"
     index: int = 0
-    chief_works: bool = False
+    chief_works: bool = False  # whether the last worker is the one next to the chief
 
     @property
     def is_local(self) -> bool:
-        """Whether there is no cluster at all."""
         return not (self.workers or self.ps)
 
     @property
@@ -65,7 +60,6 @@ class Cluster:
 
     @property
     def task(self) -> TaskName:
-        """This task."""
         return TaskName(self.job, self.index)
 
     @property
@@ -78,7 +72,7 @@ class Cluster:
         return {job: len(addresses) for job, addresses in self.spec().items()}
 
     def peers(self) -> dict[TaskName, str]:
-        """Addresses of all workers and ps."""
+        """Addresses of all ps and workers."""
         spec = self.spec()
         return {
             TaskName(job, index): address

@@ -43,10 +43,8 @@ def decode(environ: Mapping[str, str], chief_worker_port: int | None = None) -> 
     AI's TF_CONFIG leaves the evaluator out, so it is then looked for in CLUSTER_SPEC too. With
     neither variable, or with a chief alone, the result is local mode.
 
-    Args:
-        environ: The environment variables, for example `os.environ`.
-        chief_worker_port: Adds a worker next to the chief, at this port, or with 0 at the one after
-            the chief's; None adds none.
+    `chief_worker_port` adds a worker next to the chief, at this port, or with 0 at the one after
+    the chief's; None adds none.
     """
     path = environ.get(TF_CONFIG_FILE)
     if path is not None and TF_CONFIG not in environ:
@@ -68,7 +66,6 @@ def decode(environ: Mapping[str, str], chief_worker_port: int | None = None) -> 
 
 
 def _check_chief_works(found: Sequence[Cluster]) -> None:
-    """Refuses a worker next to a chief that trains itself."""
     if not found or found[0].is_local:
         raise UserError(
             "--chief_works, but there is no cluster: the one process trains; leave the flag out"
@@ -80,9 +77,7 @@ def _check_chief_works(found: Sequence[Cluster]) -> None:
         )
 
 
-def _decode(
-    variable: str, text: str, path: str | None, chief_worker_port: int | None = None
-) -> Cluster:
+def _decode(variable: str, text: str, path: str | None, chief_worker_port: int | None) -> Cluster:
     config = _parse(variable, text)
     if path is not None:
         config = _with_cluster(config, path)
@@ -111,7 +106,7 @@ def _with_cluster(config: dict[str, Any], path: str) -> dict[str, Any]:
     if "cluster" in config:
         raise UserError(f"both {TF_CONFIG} and {TF_CONFIG_FILE}={path} give a cluster; keep one")
     described = f"{TF_CONFIG_FILE}={path}"
-    found = _parse(described, _read_file(TF_CONFIG_FILE, path))
+    found = _parse(described, _read_file(described, path))
     return {**config, "cluster": _object(described, found, "cluster")}
 
 
@@ -254,27 +249,26 @@ def _check_jobs(variable: str, spec: Mapping[str, tuple[str, ...]]) -> None:
         )
 
 
-def _read_file(variable: str, path: str) -> str:
-    """Reads the file that describes a cluster which is too long for a variable."""
-    hint = f'give {variable} the path of a JSON file {{"cluster": {{…}}}}, or unset it'
+def _read_file(described: str, path: str) -> str:
+    hint = f'give {TF_CONFIG_FILE} the path of a JSON file {{"cluster": {{…}}}}, or unset it'
     try:
         # Opening a pipe would wait for somebody to write into it.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise UserError(f"{variable}={path} is no regular file; {hint}")
+                raise UserError(f"{described} is no regular file; {hint}")
             data = file.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise UserError(f"{variable}={path} cannot be read ({reason}); {hint}") from None
+        raise UserError(f"{described} cannot be read ({reason}); {hint}") from None
     if len(data) > MOST_BYTES:
         raise UserError(
-            f"{variable}={path} has more than {MOST_BYTES} bytes, so it is no cluster; {hint}"
+            f"{described} has more than {MOST_BYTES} bytes, so it is no cluster; {hint}"
         )
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise UserError(f"{variable}={path} is not UTF-8; {hint}") from None
+        raise UserError(f"{described} is not UTF-8; {hint}") from None
 
 
 def _kind(value: Any) -> str:

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from tfps.cluster.failures import first_line
-from tfps.cluster.preflight import Incarnations, TaskCheck, Wanted, check_peers, check_tasks
+from tfps.cluster.preflight import Incarnations, TaskCheck, Wanted, check_tasks
 from tfps.cluster.spec import Cluster, port_error
 from tfps.coordinator.executor import ClusterExecutor, Executor, LocalExecutor
 from tfps.errors import LostPsError, RunError, UserError, WorkersChangedError
@@ -71,7 +71,6 @@ def _of_graphs() -> tf.compat.v1.ConfigProto:
 
 
 def _connect_server(connect: Callable[..., None], keep_alive_seconds: int, server_def: Any) -> None:
-    """Connects to the tasks of a cluster."""
     server_def.default_session_config.experimental.disable_thread_spinning = True
     connect(server_def, keep_alive_secs=keep_alive_seconds)
 
@@ -95,20 +94,19 @@ class Connector:
         """`min_workers` 0 asks for all, or for one on `again`; `memory` is bytes by task."""
         self.left_out: tuple[TaskName, ...] = ()
         self._cluster = cluster
-        self._job_dir = job_dir
-        self._memory = memory
+        self._wanted = Wanted(cluster.tasks(), job_dir, memory)
         self._limit_seconds = limit_seconds
         self._min_workers = min_workers
         self._again = again
         self._indices: list[int] = []  # of the workers that TensorFlow knows
         self._looking: concurrent.futures.Future[list[TaskCheck]] | None = None
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "newcomers")
-        self._told: set[TaskName] = set()
+        self._reported: set[TaskName] = set()  # newcomers that cannot join
         self._connections = 0
 
     @property
     def is_used_up(self) -> bool:
-        """Whether this process has connected so often that another one should go on."""
+        """Whether this process has connected so often that another one should continue."""
         return self._connections >= _MOST_CONNECTIONS
 
     @property
@@ -149,24 +147,22 @@ class Connector:
             found = self._looking.result() if self._looking else []
             self._looking = self._thread.submit(self._ask, self.left_out)
         for each in found:
-            if each.answers and each.mismatch and each.task not in self._told:
-                self._told.add(each.task)
+            if each.answers and each.mismatch and each.task not in self._reported:
+                self._reported.add(each.task)
                 _log.warning("cannot join: %s", each)
         return [each.task for each in found if each.is_fit]
 
     def can_do_without(self, workers: Sequence[TaskName]) -> bool:
-        """Whether the run may go on without some more workers."""
         left = len(self._cluster.workers) - len({*self.left_out, *workers})
         return left >= max(1, self._min_workers)
 
     def _ask(self, workers: Sequence[TaskName]) -> list[TaskCheck]:
         peers = self._cluster.peers()
         addresses = {worker: peers[worker] for worker in workers}
-        wanted = Wanted(self._cluster.tasks(), self._job_dir, self._memory)
-        return check_tasks(addresses, wanted, 0.0)
+        return check_tasks(addresses, self._wanted, 0.0)
 
     def _check(self, limit_seconds: float) -> list[TaskCheck]:
-        return check_peers(self._cluster, self._job_dir, self._memory, limit_seconds)
+        return check_tasks(self._cluster.peers(), self._wanted, limit_seconds)
 
     def _workers(self, found: Sequence[TaskCheck], limit_seconds: float) -> list[int]:
         """Indices of the workers to connect to."""
@@ -201,7 +197,7 @@ class Connector:
         return coordinator
 
     def _not_connected(self, seen: str) -> str:
-        """What to say of a connection that did not come about although all tasks had answered."""
+        """The message of a connection that failed although all tasks had answered."""
         found = self._check(0.0)
         unfit = [str(each) for each in found if not each.is_fit and each.task not in self.left_out]
         seen_by_task = "; ".join(unfit) or "every task answers; look in their logs"

@@ -28,7 +28,7 @@ class Throughput:
         self._is_counting = False
         self._since = 0.0
         self._at = 0
-        self._seconds = 0.0
+        self.seconds = 0.0  # counted
         self._examples = 0
 
     def begin(self, examples: int) -> None:
@@ -40,26 +40,21 @@ class Throughput:
         """Notes how many examples are trained by now; the first batch ever starts the counting."""
         now = self._clock()
         if self._is_counting:
-            self._seconds += now - self._since
+            self.seconds += now - self._since
             self._examples += examples - self._at
         elif examples > self._at:
             self._is_counting = True
         self._since, self._at = now, examples
 
     def pause(self, examples: int) -> None:
-        """Leaves out the time until training goes on."""
+        """Leaves out the time until training resumes."""
         self.update(examples)
         self._is_counting = False
 
     @property
-    def seconds(self) -> float:
-        """Time counted."""
-        return self._seconds
-
-    @property
     def examples_per_second(self) -> float:
-        """Examples trained in that time, per second; 0 when nothing was counted."""
-        return self._examples / self._seconds if self._seconds > 0 else 0.0
+        """0 when nothing was counted."""
+        return self._examples / self.seconds if self.seconds > 0 else 0.0
 
 
 class WorkerShares:
@@ -71,7 +66,7 @@ class WorkerShares:
         self._ended: dict[int, float] = {}  # when a worker's last lease did, in this stretch
 
     def begin(self) -> None:
-        """Training begins, or goes on after a pause, which no worker is to be blamed for."""
+        """Training begins, or resumes after a pause, which no worker is to be blamed for."""
         self._ended = {}
 
     def trained(
@@ -87,7 +82,6 @@ class WorkerShares:
             self.lease_times = self.lease_times.with_another(seconds)
 
     def report(self) -> list[WorkerShare]:
-        """The shares, by index of the worker."""
         return [
             dataclasses.replace(
                 share, seconds=round(share.seconds, 3), idle_seconds=round(share.idle_seconds, 3)
@@ -111,14 +105,14 @@ class TrainingMeter:
         self._sampled: tuple[int, float, float] | None = None  # examples, loss, when
 
     def begin(self, queue: LeaseQueue) -> None:
-        """Training begins, or goes on after a pause."""
+        """Training begins, or resumes after a pause."""
         self.throughput.begin(queue.trained)
         self.worker_shares.begin()
         self.epoch, self.examples, self._loss_sum = queue.epoch, queue.trained, self.loss_sum
         self._sampled = self._sampled or (self.examples, self.loss_sum, time.monotonic())
 
     def pause(self, queue: LeaseQueue) -> None:
-        """Leaves out the time until training goes on."""
+        """Leaves out the time until training resumes."""
         self.throughput.pause(queue.trained)
 
     def finished(self, loss_sum: float) -> None:

@@ -73,7 +73,6 @@ class RepeatedFailure:
         self._lost_ps: Exception | None = None
 
     def refuse_lost_ps(self) -> None:
-        """Ends the run if the last failure means a lost ps."""
         if self._lost_ps:
             raise self._lost_ps
 
@@ -89,7 +88,7 @@ class RepeatedFailure:
             self._counts.clear()
 
     def forget(self) -> None:
-        """Begins to count again, since a closure has got somewhere."""
+        """Begins to count again, since a closure has made progress."""
         self._counts.clear()
         self._lost_ps = None
 
@@ -112,7 +111,7 @@ class RepeatedFailure:
         )
 
     def _is_task_lost(self) -> bool:
-        """Whether a task is lost, or was since this was asked last."""
+        """Also whether one was lost since this was asked last."""
         before, self._losses = self._losses, self._monitor.failures.by_job.total()
         return bool(self._losses != before or self._monitor.outages())
 
@@ -162,7 +161,7 @@ class LocalExecutor:
     def __init__(self) -> None:
         self.gpus = len(tf.config.list_physical_devices("GPU"))
         self._pool = concurrent.futures.ThreadPoolExecutor(1, "closure")
-        self._beside = concurrent.futures.ThreadPoolExecutor(1, "beside")
+        self._run_on = concurrent.futures.ThreadPoolExecutor(1, "run-on")
 
     def worker_index(self) -> tf.Tensor:
         return tf.constant(0, tf.int64)
@@ -174,7 +173,7 @@ class LocalExecutor:
         return self._pool.submit(lambda: _to_numpy(closure(*args)))
 
     def run_on(self, worker: int, function: Callable, args: Sequence[Any]) -> Future:
-        return self._beside.submit(lambda: _to_numpy(function(*args)))
+        return self._run_on.submit(lambda: _to_numpy(function(*args)))
 
     def root_error(self, error: BaseException) -> BaseException:
         return error
@@ -205,7 +204,7 @@ class ClusterExecutor:
         self._servers = servers
         self._failures = FailureLog()
         self._pool = concurrent.futures.ThreadPoolExecutor(4 * len(workers) + 4, "fetch")
-        self._beside = concurrent.futures.ThreadPoolExecutor(len(workers), "beside")
+        self._run_on = concurrent.futures.ThreadPoolExecutor(len(workers), "run-on")
 
     def worker_index(self) -> tf.Tensor:
         place = tf.distribute.coordinator.experimental_get_current_worker_index()
@@ -225,7 +224,7 @@ class ClusterExecutor:
             with tf.device(TaskName("worker", place).device):
                 return _to_numpy(function(*args))
 
-        return self._beside.submit(call)
+        return self._run_on.submit(call)
 
     def root_error(self, error: BaseException) -> BaseException:
         if not isinstance(error, tf.errors.CancelledError):

@@ -90,7 +90,6 @@ class Lanes:
 
     @property
     def are_empty(self) -> bool:
-        """Whether no lease is in flight."""
         return not self._in_flight
 
     @property
@@ -146,7 +145,6 @@ class Lanes:
         self._ended.add(lane)
 
     def read(self) -> None:
-        """Reads the progress of all lanes."""
         self.rows = self._ps_calls("reading progress", self._progress.read)
 
     def records_trained(self, lane: int, lease: Lease) -> int:

@@ -52,7 +52,6 @@ class Diagnosis:
         self._held: dict[int, tuple[Lease, LaneProgress, float]] = {}
 
     def note(self, leases: Mapping[int, Lease], rows: Sequence[LaneProgress]) -> None:
-        """Notes the progress of the leases in flight."""
         before, now = self._held, time.monotonic()
         self._held = {}
         for lane, lease in leases.items():
@@ -211,7 +210,6 @@ class WorkerCoordinator:
         return found
 
     def assign(self, leases: Sequence[Lease]) -> None:
-        """Sends leases to the workers."""
         given = self.lanes.prepare(leases)
         if self._members:
             self._members.work_for([*given, *self.lanes.leases])
@@ -290,7 +288,7 @@ class WorkerCoordinator:
         held = self.lanes.leases
         if held:
             self.lanes.read()
-            self._tell_lost_workers()
+            self._report_lost_workers()
             rows = self.lanes.rows
             self._prefetcher.update(held, rows, self.meter.lease_length.step_seconds)
             for lane, lease in held.items():
@@ -302,7 +300,7 @@ class WorkerCoordinator:
         self._diagnosis.note(held, self.lanes.rows)
         self.meter.measure(queue, examples, loss)
 
-    def _tell_lost_workers(self) -> None:
+    def _report_lost_workers(self) -> None:
         """Says once per loss which lease a worker held."""
         down = {outage.task.index: outage for outage in self._monitor.down("worker")}
         for worker in down.keys() - self._down:

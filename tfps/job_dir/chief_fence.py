@@ -27,13 +27,8 @@ class ChiefFence:
     """
 
     def __init__(self, path: str, token: str):
-        """Makes the fence of a chief that has written the file.
-
-        Args:
-            token: What the file says while no other chief has come.
-        """
         self._path = path
-        self._token = token
+        self._token = token  # in the file while no other chief has come
         self._tolerance = StaleReadTolerance()
 
     @classmethod
@@ -58,7 +53,7 @@ class ChiefFence:
         self._compare(self._holder())
 
     def _holder(self, patience: float | None = None) -> dict[str, Any]:
-        """What the file says of the chief that came last; nothing if it tells of none."""
+        """What the file says of the chief that came last; empty if it names none."""
         try:
             holder = json.loads(files.read(self._path, patience))
         except (ValueError, FileNotFoundError):

@@ -74,7 +74,6 @@ class WorkerShare:
         return self.idle_seconds / time if time > 0 else None
 
     def plus(self, other: "WorkerShare", sign: int = 1) -> "WorkerShare":
-        """What two did."""
         return WorkerShare(
             leases=self.leases + sign * other.leases,
             records=self.records + sign * other.records,
@@ -83,12 +82,10 @@ class WorkerShare:
         )
 
     def since(self, before: "WorkerShare") -> "WorkerShare":
-        """What it did since an earlier moment."""
         return self.plus(before, -1)
 
     @staticmethod
     def together(shares: "Iterable[WorkerShare]") -> "WorkerShare":
-        """What some workers did, added up."""
         return functools.reduce(WorkerShare.plus, shares, WorkerShare())
 
 
@@ -131,7 +128,6 @@ class EvaluationRow:
         return {name: metrics.pop(name) for name in ("epoch", "steps")} | {"metrics": metrics}
 
     def to_json(self) -> dict[str, Any]:
-        """The evaluation as JSON-ready data."""
         return {"epoch": self.epoch, "steps": self.steps, **self.metrics}
 
 
@@ -149,7 +145,6 @@ class BestEvaluation:
         return {"metric": row.pop("metric"), "evaluation": EvaluationRow.nested(row)}
 
     def to_json(self) -> dict[str, Any]:
-        """The evaluation as JSON-ready data."""
         return {"metric": self.metric, **self.evaluation.to_json()}
 
 
@@ -175,17 +170,13 @@ class ReportedRecovery:
 
 @dataclasses.dataclass(frozen=True)
 class KeyTotals:
-    """What has become of the keys of a table without a vocabulary, since this process began.
-
-    Attributes:
-        forgotten: Rows of keys that did not occur any more, or whose norm was small.
-    """
+    """What has become of the keys of a table without a vocabulary, since this process began."""
 
     rows: int = 0
     bytes: int = 0
     admitted: int = 0
     evicted: int = 0
-    forgotten: int = 0
+    forgotten: int = 0  # rows of keys that did not occur any more, or whose norm was small
     refused: int = 0
     dropped: int = 0
 
@@ -205,11 +196,7 @@ class SaveCounts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
-    """What a run did so far; the file has the same fields in the same order.
-
-    Attributes:
-        error: Why the run failed; a report of another status has no such field in the file.
-    """
+    """What a run did so far; the file has the same fields in the same order."""
 
     format: int = FORMAT
     status: str = RUNNING
@@ -253,7 +240,7 @@ class Report:
     export_refused: str | None = None
     predictions: str | None = None
     export_best: str | None = None
-    error: str | None = None
+    error: str | None = None  # why the run failed; of another status the file has no such field
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Report":
@@ -266,7 +253,6 @@ class Report:
         return msgspec.convert(fields, cls)
 
     def to_json(self) -> dict[str, Any]:
-        """The report as JSON-ready data."""
         fields = dataclasses.asdict(self)
         fields["evaluations"] = [each.to_json() for each in self.evaluations]
         if self.best_evaluation is not None:

@@ -1,4 +1,4 @@
-"""Small files in which each task of a job tells something of itself, in `JOB_DIR/tasks`."""
+"""Small files in which each task of a job reports something of itself, in `JOB_DIR/tasks`."""
 
 import dataclasses
 import importlib.metadata
@@ -29,7 +29,7 @@ Traffic = Callable[[], tuple[int, int]]
 
 
 class PreemptionNotices:
-    """`JOB_DIR/leaving`: a file for each ps that was told to end, until the chief has saved.
+    """`JOB_DIR/leaving`: a file for each ps that was asked to end, until the chief has saved.
 
     Files, since a task that serves cannot call its chief.
     """
@@ -63,17 +63,13 @@ class PreemptionNotices:
 
 
 def write(job_dir: JobDir, addresses: Mapping[str, Sequence[str]]) -> None:
-    """Tells where the tasks of a run are.
-
-    Args:
-        addresses: `HOST:PORT` by job, in the order of the tasks; nothing for one process.
-    """
+    """Records where the tasks of a run are: `HOST:PORT` by job; nothing for one process."""
     by_job = {job: list(some) for job, some in addresses.items()}
     files.replace(job_dir.cluster, json.dumps(by_job, indent=1) + "\n")
 
 
 def read(job_dir: JobDir) -> dict[TaskName, str]:
-    """Where the tasks of a job are, as its last chief has told."""
+    """Where the tasks of a job are, as its last chief has recorded."""
     path = job_dir.cluster
     try:
         by_job = json.loads(files.read(path))
@@ -98,12 +94,11 @@ class TaskFile:
 
     @classmethod
     def path(cls, job_dir: JobDir, task: TaskName) -> str:
-        """Where a task's file is."""
         return posixpath.join(job_dir.tasks, f"{task.file_name}{cls.ending}")
 
     @classmethod
     def read(cls, job_dir: JobDir, task: TaskName) -> Self | None:
-        """What a task told last; None when there is nothing that can be read."""
+        """What a task reported last; None when there is nothing that can be read."""
         try:
             return cls(**json.loads(files.read(cls.path(job_dir, task), patience=0.0)))
         except (FileNotFoundError, StorageError, ValueError, TypeError):
@@ -112,14 +107,10 @@ class TaskFile:
 
 @dataclasses.dataclass(frozen=True)
 class TaskInfo(TaskFile):
-    """`JOB_DIR/tasks/JOB-INDEX.json`: what runs a worker or a ps, written when it serves.
-
-    Attributes:
-        incarnation: The number that its server gave itself; a file whose number is not that of the
-            server which answers is of an earlier one.
-    """
+    """`JOB_DIR/tasks/JOB-INDEX.json`: what runs a worker or a ps, written when it serves."""
 
     ending = ".json"
+    # of its server; a file with another number than that of the server which answers is older
     incarnation: int
     tensorflow: str
     keras: str
@@ -133,7 +124,6 @@ class TaskInfo(TaskFile):
 
     @classmethod
     def own(cls, tasks: Mapping[str, int], incarnation: int, memory_bytes: int) -> "TaskInfo":
-        """That of this process."""
         return cls(
             incarnation=incarnation,
             tensorflow=tf.__version__,
@@ -160,27 +150,18 @@ class TaskInfo(TaskFile):
 
 @dataclasses.dataclass(frozen=True)
 class TaskUsage(TaskFile):
-    """What a process takes.
-
-    Attributes:
-        at: When it was measured, seconds since 1970, on its machine's clock.
-        cpu_seconds: Of all its threads since it began.
-    """
+    """What a process takes."""
 
     ending = ".usage.json"
-    at: float
+    at: float  # when it was measured, seconds since 1970, on its machine's clock
     memory_bytes: int
-    cpu_seconds: float
+    cpu_seconds: float  # of all its threads since it began
     sent_bytes: int = 0
     received_bytes: int = 0
 
     @classmethod
     def own(cls, traffic: Traffic | None = None) -> "TaskUsage":
-        """What this process takes now.
-
-        Args:
-            traffic: Counts what it has sent to other tasks, and received; None where there is none.
-        """
+        """What this process takes now; `traffic` counts the bytes it has sent and received."""
         with open(_MEMORY, encoding="ascii") as file:
             pages = int(file.read().split()[1])
         memory = pages * os.sysconf("SC_PAGE_SIZE")
@@ -188,10 +169,9 @@ class TaskUsage(TaskFile):
         return cls(round(time.time(), 3), memory, round(time.process_time(), 3), sent, received)
 
     def write(self, job_dir: JobDir, task: TaskName) -> None:
-        """Reports it."""
-        path = self.path(job_dir, task)
         files.make_directories(job_dir.tasks)
-        files.write(path, f"{json.dumps(dataclasses.asdict(self))}\n".encode())
+        content = f"{json.dumps(dataclasses.asdict(self))}\n".encode()
+        files.write(self.path(job_dir, task), content)
 
 
 def start_reporting(
@@ -200,15 +180,15 @@ def start_reporting(
     """Reports what this process takes until it ends, in a thread of its own."""
 
     def run() -> None:
-        is_told = False
+        is_reported = False
         while True:
             try:
                 TaskUsage.own(traffic).write(job_dir, task)
-                is_told = False
+                is_reported = False
             except StorageError as error:
-                if not is_told:
+                if not is_reported:
                     _log.warning("%s; so nobody sees how much memory %s takes", error, task)
-                is_told = True
+                is_reported = True
             time.sleep(seconds)
 
     threading.Thread(target=run, name="usage-report", daemon=True).start()

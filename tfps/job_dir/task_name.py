@@ -12,7 +12,6 @@ class TaskName:
 
     @classmethod
     def parse(cls, text: str) -> "TaskName":
-        """Reads a task's name."""
         job, _, index = text.replace("-", " ").rpartition(" ")
         if not job:
             raise ValueError(f"{text!r} names no task; a name is like 'worker 0'")

@@ -46,12 +46,10 @@ class BadRecords:
     def of(
         cls, experiment: Experiment, data: TrainingData, known: Sequence[Sequence[Any]] = ()
     ) -> "BadRecords":
-        """Those that an experiment allows; see `__init__`."""
         return cls(data, experiment.task.schema().all, experiment.data.max_bad_records, known)
 
     @property
     def count(self) -> int:
-        """How many are known."""
         return sum(bad.records for _, bad in self._all())
 
     def bad_ranges(self, shard: int, first: int, end: int) -> tuple[tuple[int, int, int], ...]:

@@ -32,12 +32,7 @@ class LeaseLength:
         """`least_seconds` is how long a lease takes at least, however near the epoch's end."""
         self._target_seconds = target_seconds
         self._least_seconds = least_seconds
-        self._step_seconds: float | None = None
-
-    @property
-    def step_seconds(self) -> float | None:
-        """How long a step takes; None while none was measured."""
-        return self._step_seconds
+        self.step_seconds: float | None = None  # None while none was measured
 
     @property
     def steps(self) -> int:
@@ -45,18 +40,11 @@ class LeaseLength:
         return self._within(self._target_seconds, _FIRST_STEPS)
 
     def within(self, left: int, workers: int, seconds: float = math.inf) -> int:
-        """Steps of the next lease.
-
-        Args:
-            workers: Number of workers. With several, a lease has at most half of each one's share
-                of what is left, so that they end the epoch together.
-            seconds: Until the pause that is to come next. A worker has two leases, one of which
-                waits for the other: with at most a quarter of what is left each, they get shorter
-                as the pause comes nearer, and it waits for two halves of the least length.
-        """
+        """Steps of the next lease, so many seconds before the next pause."""
         steps = self._before_pause(seconds)
         if workers == 1:
             return steps
+        # Half of each one's share of what is left at most, so that they end the epoch together.
         share = left // (2 * workers)
         return min(steps, max(share, self._within(self._least_seconds, 1)))
 
@@ -72,18 +60,21 @@ class LeaseLength:
         """Notes how long so many steps of one closure took."""
         if steps < 1 or seconds <= 0.0:  # a lease begun again after its last step
             return
-        newest, last = seconds / steps, self._step_seconds
-        self._step_seconds = newest if last is None else last + _WEIGHT * (newest - last)
+        newest, last = seconds / steps, self.step_seconds
+        self.step_seconds = newest if last is None else last + _WEIGHT * (newest - last)
 
     def _before_pause(self, seconds: float) -> int:
         """Steps of a lease after which a pause in so many seconds does not come much too late."""
+        # A worker has two leases, one of which waits for the other: with at most a quarter of what
+        # is left each, they get shorter as the pause comes nearer, and it waits for two halves of
+        # the least length.
         most = min(self._target_seconds, max(self._least_seconds / 2, seconds / 4))
         return self._within(most, _FIRST_STEPS)
 
     def _within(self, seconds: float, unmeasured: int) -> int:
-        if self._step_seconds is None:
+        if self.step_seconds is None:
             return unmeasured
-        return max(1, round(seconds / self._step_seconds))
+        return max(1, round(seconds / self.step_seconds))
 
 
 class Chunk(NamedTuple):
@@ -96,23 +87,19 @@ class Chunk(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class EpochOrder:
-    """What the order depends on, beside the shards; never on speed or on who trains.
+    """What the order depends on, next to the shards; never on speed or on who trains.
 
     Every shard is cut into chunks of `CHUNK_BLOCKS` blocks, and the chunks of all shards are
     shuffled. Within a block the records are shuffled.
-
-    Attributes:
-        shuffle_buffer: Records of a block, rounded up to whole batches; 0 keeps a shard in one
-            chunk and its records in order.
     """
 
     batch_size: int
+    # records of a block, rounded up to whole batches; 0 keeps a shard in one chunk and in order
     shuffle_buffer: int
     seed: int
 
     @classmethod
     def of(cls, experiment: Experiment) -> "EpochOrder":
-        """The order of an experiment."""
         train = experiment.train
         return cls(train.batch_size, experiment.data.shuffle_buffer, train.seed)
 
@@ -123,7 +110,6 @@ class EpochOrder:
 
     @classmethod
     def batching(cls, experiment: Experiment) -> Batching:
-        """How an experiment's training records become batches."""
         order = cls.of(experiment)
         return Batching(
             experiment.task.schema(),
@@ -167,7 +153,6 @@ class Lease:
 
     @property
     def batches(self) -> int:
-        """Number of its batches."""
         return -(-self.records // self.batch_size)
 
     @property
@@ -181,7 +166,6 @@ class Lease:
 
     @property
     def where(self) -> str:
-        """Its epoch and shard, for people."""
         return f"epoch {self.epoch + 1}, shard {self.source.path}"
 
     def __str__(self) -> str:
@@ -197,7 +181,6 @@ class LeaseShare(NamedTuple):
 
     @property
     def batches(self) -> int:
-        """Number of its batches."""
         return self.end - self.begin
 
     @classmethod

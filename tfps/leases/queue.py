@@ -21,22 +21,17 @@ _SETTINGS = {
 
 @dataclasses.dataclass(frozen=True)
 class QueueState:
-    """What a checkpoint keeps of a queue.
-
-    `epoch` counts from 0. `trained` and `bad` count records over all epochs. `order` is what the
-    cursor counts in, None where an epoch begins.
-    """
+    """What a checkpoint keeps of a queue; records are counted over all epochs."""
 
     epoch: int = 0
     cursor: int = 0
     trained: int = 0
     repeated: int = 0
-    order: EpochOrder | None = None
+    order: EpochOrder | None = None  # what the cursor counts in, None where an epoch begins
     bad: int = 0
     bad_records: tuple[tuple[Any, ...], ...] = ()
 
     def refuse_another_order(self, order: EpochOrder) -> None:
-        """Checks that a run can go on from here with an order."""
         if self.order is None or self.order == order:
             return
         theirs, ours = dataclasses.asdict(self.order), dataclasses.asdict(order)
@@ -71,10 +66,10 @@ class LeaseQueue:
         self._data = data
         self._order = order
         self._epochs = epochs
-        self._epoch = state.epoch
-        self._trained = state.trained
-        self._repeated = state.repeated
-        self._bad = state.bad
+        self.epoch = state.epoch  # being trained, from 0; the number of epochs when all are
+        self.trained = state.trained  # records of all leases done
+        self.repeated = state.repeated  # records of batches that may have been trained twice
+        self.bad = state.bad  # records of all leases done that were not trained since they are bad
         self.bad_records = bad_records
         self._doing: set[Lease] = set()
         self._todo: collections.deque[Chunk] = collections.deque()
@@ -83,20 +78,15 @@ class LeaseQueue:
 
     @classmethod
     def of(cls, experiment: Experiment, data: TrainingData, state: QueueState) -> "LeaseQueue":
-        """The queue of an experiment's training, which goes on from a state."""
+        """The queue of an experiment's training, which resumes from a state."""
         bad_records = BadRecords.of(experiment, data, state.bad_records)
         order, epochs = EpochOrder.of(experiment), experiment.train.epochs
         return cls(data, order, epochs, state, bad_records)
 
     @property
-    def epoch(self) -> int:
-        """The epoch being trained, from 0; the number of epochs when all are."""
-        return self._epoch
-
-    @property
     def finished(self) -> bool:
         """Whether every epoch is trained."""
-        return self._epoch >= self._epochs
+        return self.epoch >= self._epochs
 
     @property
     def epoch_finished(self) -> bool:
@@ -111,30 +101,15 @@ class LeaseQueue:
     @property
     def batches_left(self) -> int:
         """Batches of the epoch that are in no lease yet, as many as whole ones would be."""
-        left = 0 if self.finished else self._data.of_epoch(self._epoch).records - self._cursor
+        left = 0 if self.finished else self._data.of_epoch(self.epoch).records - self._cursor
         return -(-left // self._order.batch_size)
-
-    @property
-    def trained(self) -> int:
-        """Records of all leases done."""
-        return self._trained
 
     @property
     def skipped(self) -> int:
         """Good records that were assigned, but no lease trains or has trained."""
         doing = sum(lease.records for lease in self._doing)
-        given_out = self._data.records_before(self._epoch) + self._cursor
-        return given_out - doing - self._trained - self._bad
-
-    @property
-    def bad(self) -> int:
-        """Records of all leases done that were not trained because they are bad."""
-        return self._bad
-
-    @property
-    def repeated(self) -> int:
-        """Records of batches that may have been trained twice."""
-        return self._repeated
+        assigned = self._data.records_before(self.epoch) + self._cursor
+        return assigned - doing - self.trained - self.bad
 
     def take(self, batches: int) -> Lease | None:
         """The next lease, now doing; None when none is left in this epoch.
@@ -150,12 +125,12 @@ class LeaseQueue:
         if rest := chunk.records - records:
             self._todo.appendleft(Chunk(chunk.shard, chunk.first + records, rest))
         lease = Lease(
-            self._epoch,
+            self.epoch,
             chunk.shard,
             self._source(chunk.shard, chunk.first, records),
             chunk.first,
             records,
-            self._order.shard_seed(self._epoch, chunk.shard),
+            self._order.shard_seed(self.epoch, chunk.shard),
             self._order.batch_size,
         )
         self._cursor += records
@@ -179,22 +154,21 @@ class LeaseQueue:
     def finish(self, lease: Lease, trained: int, bad: int = 0) -> None:
         """Marks a lease done; `bad` of its records were not trained."""
         self._doing.remove(lease)
-        self._trained += trained
-        self._bad += bad
+        self.trained += trained
+        self.bad += bad
 
     def repeat(self, records: int) -> None:
         """Notes records of batches that may have been trained twice."""
-        self._repeated += records
+        self.repeated += records
 
     def repeat_batches(self, batches: int) -> None:
         """Notes batches that may have been trained twice, as many records as whole ones have."""
-        self._repeated += batches * self._order.batch_size
+        self.repeated += batches * self._order.batch_size
 
     def next_epoch(self) -> None:
-        """Goes to the next epoch; the current one must be finished."""
         if not self.epoch_finished:
-            raise ValueError(f"epoch {self._epoch} has leases that are not done")
-        self._epoch += 1
+            raise ValueError(f"epoch {self.epoch} has leases that are not done")
+        self.epoch += 1
         self._begin_epoch(0)
 
     def state(self) -> QueueState:
@@ -203,12 +177,12 @@ class LeaseQueue:
             raise ValueError(f"{len(self._doing)} leases are being trained")
         order = self._order if self._cursor else None
         return QueueState(
-            self._epoch,
+            self.epoch,
             self._cursor,
-            self._trained,
-            self._repeated,
+            self.trained,
+            self.repeated,
             order,
-            self._bad,
+            self.bad,
             self.bad_records.state(),
         )
 
@@ -224,9 +198,8 @@ class LeaseQueue:
         if self.finished:
             return
         done = cursor
-        for shard, first, records in self._order.chunks(
-            self._data.shards_of(self._epoch), self._epoch
-        ):
+        chunks = self._order.chunks(self._data.shards_of(self.epoch), self.epoch)
+        for shard, first, records in chunks:
             of_chunk = min(done, records)
             done -= of_chunk
             if of_chunk < records:

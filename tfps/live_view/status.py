@@ -1,4 +1,4 @@
-"""How far a run is at a moment, as its chief tells whoever shows it."""
+"""How far a run is at a moment, as its chief reports it to whoever shows it."""
 
 import dataclasses
 import datetime
@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 UP = "up"
-MOST_TASKS = 100  # that are told of, so that a line of a log holds them
-_MOST_SECONDS = 1e9  # that are worth telling
+MOST_TASKS = 100  # that are reported, so that a line of a log holds them
+_MOST_SECONDS = 1e9  # that are worth showing
 _MARK = "tfps_status"
 _FORMAT = 1
 _BEGIN = f'{{"{_MARK}": '
@@ -18,44 +18,30 @@ _BEGIN = f'{{"{_MARK}": '
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskStatus:
-    """How a task of the run is.
-
-    Attributes:
-        share: Of the records trained since the chief connected, those that it has trained; None for
-            a task that trains none.
-        idle: The part of its time since then in which it waited for records to train.
-        memory_bytes: Of its memory, those that are in RAM; None while it is not known.
-        cores: How many cores it has kept busy lately; None while it is not known.
-    """
+    """How a task of the run is; None is not known."""
 
     name: str
     state: str = UP
+    # part of the records trained since the chief connected; None for a task that trains none
     share: float | None = None
-    idle: float | None = None
-    memory_bytes: int | None = None
-    cores: float | None = None
+    idle: float | None = None  # part of its time since then in which it waited for records
+    memory_bytes: int | None = None  # in RAM
+    cores: float | None = None  # that it has kept busy lately
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunStatus:
-    """How far a run is.
-
-    Attributes:
-        epoch: The epoch that is trained, from 1.
-        loss: Mean over the records trained last of the loss of their batch, None while there is
-            none.
-        seconds_left: Until all epochs are trained at that speed; None while it is not known.
-    """
+    """How far a run is; None is not known."""
 
     config: str
     mode: str
-    epoch: int
+    epoch: int  # being trained, from 1
     epochs: int
     records: int
     records_of_epoch: int
     examples_per_second: float
-    loss: float | None = None
-    seconds_left: float | None = None
+    loss: float | None = None  # mean over the records trained last of the loss of their batch
+    seconds_left: float | None = None  # until all epochs are trained at that speed
     tasks: tuple[TaskStatus, ...] = ()
     more_tasks: int = 0
 

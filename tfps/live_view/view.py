@@ -30,7 +30,6 @@ class LiveBlock:
 
     @property
     def is_shown(self) -> bool:
-        """Whether there are lines on the terminal."""
         return bool(self._lines)
 
     def replace(self, lines: Sequence[str]) -> str:
@@ -58,8 +57,7 @@ class LiveBlock:
 def draw(status: RunStatus, columns: int, rows: int, has_colour: bool) -> list[str]:
     """The view of a run: a bar with the figures of its epoch, and a line for each task.
 
-    Args:
-        rows: Its height; where not all tasks fit, the others are counted.
+    Where not all tasks fit into the `rows` of the terminal, the others are counted.
     """
     room = max(_LEAST_TASKS, rows - _HEADING - _LEFT_FOR_LINES - 1)
     if len(status.tasks) > room + 1:

@@ -1,4 +1,4 @@
-"""What happens in a run, as those who watch it are told."""
+"""What happens in a run, for those who watch it."""
 
 import bisect
 import dataclasses
@@ -10,21 +10,17 @@ import msgspec
 from tfps.job_dir.report import SaveCounts, StalenessCounts, WorkerShare
 from tfps.job_dir.task_files import TaskUsage
 
-LEASE_SECONDS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # bounds of what is told of leases
+LEASE_SECONDS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # bounds of `LeaseTimes`
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunEvent:
-    """Something that happened.
-
-    Attributes:
-        is_urgent: Whether it is to be written soon: nobody can tell it again if the chief is lost.
-        at: When, seconds since 1970.
-    """
+    """Something that happened."""
 
     kind: ClassVar[str]
+    # Whether to write it soon: nobody else knows it if the chief is lost.
     is_urgent: ClassVar[bool] = False
-    at: float
+    at: float  # seconds since 1970
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,18 +35,14 @@ class TableSize:
 
 @dataclasses.dataclass(frozen=True)
 class LeaseTimes:
-    """How long the closures of leases ran.
+    """How long the closures of leases ran."""
 
-    Attributes:
-        counts: How many took at most as long as each of `LEASE_SECONDS`, but longer than the one
-            before it, and in the end how many took longer than all.
-    """
-
+    # how many took at most as long as each of `LEASE_SECONDS`, but longer than the one before it;
+    # the last is how many took longer than all
     counts: tuple[int, ...] = (0,) * (1 + len(LEASE_SECONDS))
     seconds: float = 0.0
 
     def with_another(self, seconds: float) -> "LeaseTimes":
-        """The same with another one that took so long."""
         place = bisect.bisect_left(LEASE_SECONDS, seconds)
         counts = (count + (at == place) for at, count in enumerate(self.counts))
         return LeaseTimes(tuple(counts), self.seconds + seconds)
@@ -72,58 +64,39 @@ class RunBegan(RunEvent):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingBegan(RunEvent):
-    """The chief is connected, and training begins, or goes on from a checkpoint.
-
-    Attributes:
-        checkpoint: Path of the checkpoint; None for parameters that are new to the job.
-        epoch: The epoch that is trained next, from 0.
-        examples: Records trained up to the checkpoint: what was trained after it is lost.
-    """
+    """The chief is connected, and training begins, or resumes from a checkpoint."""
 
     kind = "training"
     is_urgent = True
-    checkpoint: str | None
-    epoch: int
-    examples: int
+    checkpoint: str | None  # its path; None for parameters that are new to the job
+    epoch: int  # the epoch that is trained next, from 0
+    examples: int  # trained up to the checkpoint: what was trained after it is lost
     steps: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sampled(RunEvent):
-    """How far the training is.
-
-    Attributes:
-        epoch: The epoch being trained, from 0.
-        examples: Records trained since the job began, those of unfinished leases included.
-        loss: Mean over the records trained since the last sample of the loss of their batch, None
-            where there are none.
-        repeated: Records that may have been trained twice, since the job began.
-        workers: By index, what each worker did since the chief connected.
-        leases: How long leases took since then; None in histories of before.
-    """
+    """How far the training is; records are counted since the job began."""
 
     kind = "sample"
-    epoch: int
-    examples: int
+    epoch: int  # being trained, from 0
+    examples: int  # those of unfinished leases included
     steps: int
+    # mean over the records since the last sample of the loss of their batch; None without records
     loss: float | None
     examples_per_second: float
-    repeated: int = 0
+    repeated: int = 0  # records that may have been trained twice
     bad: int = 0
-    workers: tuple[WorkerShare, ...] = ()
-    leases: LeaseTimes | None = None
+    workers: tuple[WorkerShare, ...] = ()  # by index, since the chief connected
+    leases: LeaseTimes | None = None  # since then; None in histories of before
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TasksMeasured(RunEvent):
-    """What the tasks of the job take of their machines.
-
-    Attributes:
-        tasks: By name of the task, of those that have reported since the last time.
-    """
+    """What the tasks of the job take of their machines."""
 
     kind = "tasks"
-    tasks: Mapping[str, TaskUsage]
+    tasks: Mapping[str, TaskUsage]  # by name, of those that have reported since the last time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,69 +111,51 @@ class Histogram:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ParametersMeasured(RunEvent):
-    """What the parameters are, and what a batch would change of them.
-
-    Attributes:
-        parameters: By path of a dense parameter its values; by name of a table, those of some rows.
-        gradients: Of a batch, by path of a dense parameter; by name of a table, the norms of the
-            gradients of the rows that the batch asks for.
-    """
+    """What the parameters are, and what a batch would change of them."""
 
     kind = "parameters"
     steps: int
     epoch: int
+    # by path of a dense parameter its values; by name of a table those of some rows
     parameters: Mapping[str, Histogram]
+    # of a batch; of a table, the norms of the gradients of the rows that the batch asks for
     gradients: Mapping[str, Histogram]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckpointSaved(RunEvent):
-    """A checkpoint is committed.
-
-    Attributes:
-        saves: All saves since the chief connected, and what the last one took.
-    """
+    """A checkpoint is committed."""
 
     kind = "checkpoint"
     name: str
     examples: int
     steps: int
-    saves: SaveCounts
+    saves: SaveCounts  # since the chief connected
     staleness: StalenessCounts = dataclasses.field(default_factory=StalenessCounts)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EpochTrained(RunEvent):
-    """An epoch is trained, and in a checkpoint: no run goes back before its end.
-
-    Attributes:
-        epoch: The epoch, from 0.
-        learning_rate: That of the dense parameters at its end, None where it is not known.
-        steps_per_second: Its updates by the time that it was trained, evaluations and checkpoints
-            left out; None for an epoch of which this chief has not trained all.
-    """
+    """An epoch is trained, and in a checkpoint: no run goes back before its end."""
 
     kind = "epoch"
-    epoch: int
+    epoch: int  # from 0
     steps: int
     loss: float
-    learning_rate: float | None
+    learning_rate: float | None  # of the dense parameters at its end, None where it is not known
+    # without the time of evaluations and checkpoints; None unless this chief has trained all of it
     steps_per_second: float | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluated(RunEvent):
-    """A checkpoint is evaluated.
-
-    Attributes:
-        has_ended_epoch: Whether it is the checkpoint at an epoch's end.
-    """
+    """A checkpoint is evaluated."""
 
     kind = "evaluation"
     epoch: int
     steps: int
     metrics: Mapping[str, float]
-    has_ended_epoch: bool
+    has_ended_epoch: bool  # whether it is the checkpoint at an epoch's end
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -232,26 +187,10 @@ class RunEnded(RunEvent):
     error: str | None = None
 
 
-_KINDS: dict[str, type[RunEvent]] = {
-    kind.kind: kind
-    for kind in (
-        RunBegan,
-        TrainingBegan,
-        Sampled,
-        TasksMeasured,
-        ParametersMeasured,
-        CheckpointSaved,
-        EpochTrained,
-        Evaluated,
-        TaskLost,
-        TaskBack,
-        RunEnded,
-    )
-}
+_KINDS = {event.kind: event for event in RunEvent.__subclasses__()}
 
 
 def to_json(event: RunEvent) -> dict[str, Any]:
-    """An event as JSON-ready data."""
     return {"kind": event.kind, **dataclasses.asdict(event)}
 
 

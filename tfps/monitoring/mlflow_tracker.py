@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from tfps.errors import UserError
 
@@ -56,7 +55,8 @@ class MlflowTracker:
             for name, value in kept.items()
             if name in self._settings and self._settings[name] != value
         }
-        self._send(
+        self._client.log_batch(
+            self._run,
             params=[self._entities.Param(name, value) for name, value in new.items()],
             tags=[self._entities.RunTag(name, value) for name, value in changed.items()],
         )
@@ -64,15 +64,9 @@ class MlflowTracker:
 
     def log(self, step: int, at: float, values: Mapping[str, float]) -> None:
         when = round(1000 * at)
-        self._send(
-            metrics=[
-                self._entities.Metric(name, value, when, step) for name, value in values.items()
-            ]
-        )
+        metrics = [self._entities.Metric(name, x, when, step) for name, x in values.items()]
+        self._client.log_batch(self._run, metrics=metrics)
 
     def end(self, has_finished: bool) -> None:
         status = "FINISHED" if has_finished else "FAILED"
         self._client.set_terminated(self._run, status, round(1000 * time.time()))
-
-    def _send(self, **batch: Any) -> None:
-        self._client.log_batch(self._run, **batch)

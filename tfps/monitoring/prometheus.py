@@ -46,7 +46,7 @@ _Values = Mapping[Any, float]  # by the values of the labels, a tuple of text
 
 
 class RunMetrics(Collector):
-    """Keeps the figures of what it is told, and gives them to Prometheus when it asks."""
+    """Keeps the figures of what happens, and gives them to Prometheus when it asks."""
 
     name = "the metrics"
 
@@ -60,7 +60,6 @@ class RunMetrics(Collector):
         self._went_back = 0
 
     def tell(self, event: RunEvent) -> None:
-        """Takes what happened."""
         with self._lock:
             match event:
                 case TrainingBegan():
@@ -85,7 +84,6 @@ class RunMetrics(Collector):
         """Nothing is to be written."""
 
     def _newest(self, kind: type[_Event]) -> _Event | None:
-        """The last event of a kind."""
         found = self._last.get(kind)
         return found if isinstance(found, kind) else None
 
@@ -184,15 +182,10 @@ class RunMetrics(Collector):
 
 
 class MetricsServer:
-    """Answers Prometheus, in threads of its own."""
+    """Answers Prometheus at an address of this machine, in threads of its own."""
 
     def __init__(self, metrics: RunMetrics, port: int, address: str):
-        """Begins to answer.
-
-        Args:
-            port: The port, 0 for any that is free.
-            address: Of this machine, where others may ask; 127.0.0.1 for itself alone.
-        """
+        """Begins to answer; `port` 0 is any that is free."""
         registry = CollectorRegistry()
         registry.register(metrics)
         try:
@@ -206,7 +199,6 @@ class MetricsServer:
         _log.info("figures for Prometheus: http://%s:%d/metrics", address, self.port)
 
     def close(self) -> None:
-        """Answers no more."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -32,20 +32,14 @@ class RunHistory:
     name = "the history"
 
     def __init__(self, job_dir: JobDir, began: float):
-        """Writes nothing yet.
-
-        Args:
-            began: When the chief began, seconds since 1970: what later ones write comes after it.
-        """
+        """The chief began at `began`, seconds since 1970: what later ones write comes after it."""
         chief = writer_of(began)
         self._file = GrowingFile(job_dir.history, lambda number: f"{chief}.{number:06d}{_SUFFIX}")
 
     def tell(self, event: RunEvent) -> None:
-        """Adds what happened."""
         self._file.append(f"{json.dumps(events.to_json(event))}\n".encode())
 
     def flush(self) -> None:
-        """Brings what was added to where it is read."""
         self._file.flush()
 
 
@@ -87,14 +81,15 @@ class Watcher(Protocol):
         """Takes what happened."""
 
     def flush(self) -> None:
-        """Brings what it was told to where it is looked at."""
+        """Brings what happened to where people look at it."""
 
 
 class RunRecorder:
-    """Tells watchers of all that happens, in its order.
+    """Reports all that happens to watchers, in its order.
 
     A watcher that fails is warned of, and keeps its events until it can write them: what is seen of
-    a run never ends it.
+    a run never ends it. Before each flush, `sources` are asked for more events; they may take their
+    time.
     """
 
     def __init__(
@@ -103,12 +98,6 @@ class RunRecorder:
         sources: Sequence[Source] = (),
         flush_seconds: float = FLUSH_SECONDS,
     ):
-        """Begins to listen.
-
-        Args:
-            sources: Who is asked what there is to tell before each flush, and may take their time.
-            flush_seconds: After which what they were told can be seen.
-        """
         self._watchers = watchers
         self._sources = sources
         self._flush_seconds = flush_seconds
@@ -122,7 +111,7 @@ class RunRecorder:
         self._events.put(event)
 
     def close(self) -> None:
-        """Has everything written, as far as that can be in half a minute."""
+        """Writes everything, as far as that is possible in half a minute."""
         self._events.put(None)
         self._thread.join(_END_SECONDS)
         if self._thread.is_alive():

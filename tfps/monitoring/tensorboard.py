@@ -93,12 +93,7 @@ _MESSAGES = _declare()
 
 
 def session_start(settings: Mapping[str, str], at: float) -> bytes:
-    """What the plugin reads of a run that begins.
-
-    Args:
-        settings: What was set for it, by name; numbers and truth values are shown as such.
-        at: When it began, seconds since 1970.
-    """
+    """What the plugin reads of a run that begins; numbers and truth values are shown as such."""
     data = _MESSAGES["HParamsPluginData"](version=_VERSION)
     data.session_start_info.start_time_secs = at
     for name, text in settings.items():
@@ -114,11 +109,6 @@ def session_start(settings: Mapping[str, str], at: float) -> bytes:
 
 
 def session_end(is_success: bool, at: float) -> bytes:
-    """What the plugin reads of a run that has ended.
-
-    Args:
-        at: When, seconds since 1970.
-    """
     data = _MESSAGES["HParamsPluginData"](version=_VERSION)
     data.session_end_info.status = SUCCESS if is_success else FAILURE
     data.session_end_info.end_time_secs = at
@@ -135,15 +125,10 @@ def _parsed(text: str) -> bool | float | str:
 
 
 class EventFile:
-    """What one program writes into a directory of event files."""
+    """What one program writes into a directory of event files; times are seconds since 1970."""
 
     def __init__(self, directory: str, began: float):
-        """Writes nothing yet.
-
-        Args:
-            began: When the program began, seconds since 1970: later ones' files are read later.
-        """
-        writer = writer_of(began)
+        writer = writer_of(began)  # files of programs that began later are read later
         self._file = GrowingFile(
             directory,
             lambda number: f"events.out.tfevents.{writer}.{number:06d}.v2",
@@ -151,58 +136,36 @@ class EventFile:
         )
 
     def begin(self, step: int, at: float) -> None:
-        """Says that what was written before from a step on is given up: TensorBoard drops it.
-
-        Args:
-            at: When, seconds since 1970.
-        """
+        """Says that what was written before from a step on is given up: TensorBoard drops it."""
         log = _SessionLog(status=_SessionLog.START)
         self._file.append(_framed(_Event(wall_time=at, step=step, session_log=log)))
 
     def scalars(self, values: Mapping[str, float], step: int, at: float) -> None:
-        """Adds a point to some curves.
-
-        Args:
-            at: When, seconds since 1970.
-        """
         points = {tag: tf.make_tensor_proto(x, tf.float32) for tag, x in values.items()}
-        self._add(points, _SCALARS, "DATA_CLASS_SCALAR", step, at)
+        data = _Metadata.PluginData(plugin_name=_SCALARS)
+        self._add(points, _Metadata(plugin_data=data, data_class="DATA_CLASS_SCALAR"), at, step)
 
     def histograms(self, values: Mapping[str, Histogram], step: int, at: float) -> None:
-        """Adds how some values are spread.
-
-        Args:
-            at: When, seconds since 1970.
-        """
         bins = {  # left edge, right edge and count of each
             tag: tf.make_tensor_proto(
                 list(zip(each.edges[:-1], each.edges[1:], each.counts, strict=True)), tf.float64
             )
             for tag, each in values.items()
         }
-        self._add(bins, _HISTOGRAMS, "DATA_CLASS_TENSOR", step, at)
+        data = _Metadata.PluginData(plugin_name=_HISTOGRAMS)
+        self._add(bins, _Metadata(plugin_data=data, data_class="DATA_CLASS_TENSOR"), at, step)
 
     def note(self, tag: str, plugin: str, content: bytes, at: float) -> None:
-        """Adds what a plugin of TensorBoard keeps with a tag, and no values.
-
-        Args:
-            at: When, seconds since 1970.
-        """
+        """Adds what a plugin of TensorBoard keeps with a tag, and no values."""
         data = _Metadata.PluginData(plugin_name=plugin, content=content)
         nothing = tf.make_tensor_proto(0.0, tf.float32)
-        value = _Summary.Value(tag=tag, tensor=nothing, metadata=_Metadata(plugin_data=data))
-        self._file.append(_framed(_Event(wall_time=at, summary=_Summary(value=[value]))))
+        self._add({tag: nothing}, _Metadata(plugin_data=data), at)
 
     def flush(self) -> None:
-        """Brings what was added to where TensorBoard finds it."""
         self._file.flush()
 
-    def _add(
-        self, tensors: Mapping[str, Any], plugin: str, data_class: str, step: int, at: float
-    ) -> None:
-        """Adds an event with tensors by tag, as a plugin of TensorBoard reads them."""
-        data = _Metadata.PluginData(plugin_name=plugin)
-        metadata = _Metadata(plugin_data=data, data_class=data_class)
+    def _add(self, tensors: Mapping[str, Any], metadata: Any, at: float, step: int = 0) -> None:
+        """Adds an event with tensors by tag."""
         summary = _Summary(
             value=[
                 _Summary.Value(tag=tag, tensor=tensor, metadata=metadata)
@@ -227,11 +190,6 @@ class TensorBoardLog:
     name = "the curves for TensorBoard"
 
     def __init__(self, directory: str, began: float):
-        """Writes nothing yet.
-
-        Args:
-            began: When the chief began, seconds since 1970.
-        """
         self._run = EventFile(directory, began)
         self._train = EventFile(posixpath.join(directory, TRAIN), began)
         self._validation = EventFile(posixpath.join(directory, VALIDATION), began)
@@ -356,7 +314,6 @@ class TensorBoardLog:
         self._lost[job] = self._lost.get(job, 0) + 1
 
     def flush(self) -> None:
-        """Brings the curves to where TensorBoard finds them."""
         self._run.flush()
         self._train.flush()
         self._validation.flush()

@@ -33,27 +33,25 @@ class Tracker(Protocol):
         """What people call it."""
 
     def connect(self, experiment: str, title: str, known: str | None) -> str:
-        """Begins a run, or goes on with one.
+        """Begins or resumes a run; `known` is the service's name of it, None for a new one.
 
-        Args:
-            experiment: What the run is compared with, where nothing else is set.
-            known: The service's name of the run, None for a new one.
+        Runs of one `experiment` are compared, where nothing else is set.
         """
 
     def describe(self, settings: Mapping[str, str]) -> None:
-        """Tells what was set for the run; some may be told again, with other values."""
+        """Records what was set for the run; some may come again, with other values."""
 
     def log(self, step: int, at: float, values: Mapping[str, float]) -> None:
         """Adds figures; `at` in seconds since 1970."""
 
     def end(self, has_finished: bool) -> None:
-        """Ends the run, which goes on where it is connected to again."""
+        """Ends the run, which resumes where it is connected to again."""
 
 
 class TrackedRun:
-    """Tells a tracker what happens in a run.
+    """Reports to a tracker what happens in a run.
 
-    A job is one run of the service, also where it is gone on with: its name there is kept in
+    A job is one run of the service, also where it resumes: its name there is kept in
     JOB_DIR/trackers.
     """
 
@@ -83,14 +81,13 @@ class TrackedRun:
             case RunBegan():
                 tasks = {"mode": event.mode, "workers": str(event.workers), "ps": str(event.ps)}
                 settings = {**event.settings, **tasks}
-                self._later(lambda: self._tracker.describe(settings))
+                self._waiting.append(lambda: self._tracker.describe(settings))
             case RunEnded():
-                self._later(lambda: self._tracker.end(event.status == FINISHED))
+                self._waiting.append(lambda: self._tracker.end(event.status == FINISHED))
             case Sampled() | EpochTrained() | Evaluated():
                 self._add(event.steps, event.at, _figures(event))
 
     def flush(self) -> None:
-        """Sends what it was told."""
         while self._waiting:
             try:
                 self._waiting[0]()
@@ -109,14 +106,10 @@ class TrackedRun:
         if len(self._waiting) >= _MOST_POINTS:
             self._left_out += 1
         else:
-            self._later(lambda: self._tracker.log(step, at, values))
-
-    def _later(self, act: Callable[[], None]) -> None:
-        self._waiting.append(act)
+            self._waiting.append(lambda: self._tracker.log(step, at, values))
 
 
 def _figures(event: Sampled | EpochTrained | Evaluated) -> dict[str, float]:
-    """What is kept of an event, by name."""
     match event:
         case Sampled():
             found = {

@@ -30,11 +30,7 @@ class VertexTracker:
     name = "vertex"
 
     def __init__(self, client: Any = None) -> None:
-        """Loads Google's library.
-
-        Args:
-            client: A `MetadataServiceClient`; None for one of the project's region.
-        """
+        """`client` is a `MetadataServiceClient`; None for one of the project's region."""
         try:
             from google.api_core import exceptions
             from google.cloud import aiplatform_v1

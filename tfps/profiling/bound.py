@@ -3,7 +3,7 @@
 import dataclasses
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from tfps.job_dir.task_name import TaskName
 from tfps.profiling.shares import Activity, TaskShares
@@ -26,11 +26,9 @@ class Bound:
 
 
 def find_bound(shares: Mapping[TaskName, TaskShares], are_in_step: bool, batch_size: int) -> Bound:
-    """What bounds a run, as the traces of its tasks show.
+    """What bounds a run, as the traces of its tasks show; one of them trains at least.
 
-    Args:
-        shares: How the tasks have spent their time; one trains at least.
-        are_in_step: Whether workers wait for each other after each step.
+    `are_in_step` says whether workers wait for each other after each step.
     """
     workers = {task: each for task, each in shares.items() if task.job == "worker"}
     if not workers:
@@ -38,10 +36,11 @@ def find_bound(shares: Mapping[TaskName, TaskShares], are_in_step: bool, batch_s
     ps = {task: each for task, each in shares.items() if task.job == "ps"}
     if straggler := _straggler(workers, are_in_step):
         return straggler
-    reading = _mean(each.shares[Activity.READING] for each in workers.values())
-    computing = _mean(each.shares[Activity.COMPUTING] for each in workers.values())
-    talking = _mean(_talking(each) for each in workers.values())
-    idle = _mean(each.between_leases for each in workers.values()) if ps else 0.0
+    mean = statistics.fmean
+    reading = mean(each.shares[Activity.READING] for each in workers.values())
+    computing = mean(each.shares[Activity.COMPUTING] for each in workers.values())
+    talking = mean(_talking(each) for each in workers.values())
+    idle = mean(each.between_leases for each in workers.values()) if ps else 0.0
     largest = max(reading, computing, talking, idle)
     if largest == idle and (slow := _slow_ps(workers, ps)):
         return slow  # without it no closure begins or ends, either
@@ -159,7 +158,3 @@ def _talking(shares: TaskShares) -> float:
     """The part of its time that a worker spends with pulls and pushes."""
     own = shares.shares[Activity.PULLING] + shares.shares[Activity.PUSHING]
     return own + sum(shares.waits.values())
-
-
-def _mean(values: Iterable[float]) -> float:
-    return statistics.fmean(values)

@@ -33,14 +33,10 @@ class Activity(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Operation:
-    """What was done of one kind of operation.
-
-    Attributes:
-        seconds: Of all threads.
-    """
+    """What was done of one kind of operation."""
 
     name: str
-    seconds: float
+    seconds: float  # of all threads
     count: int
 
 
@@ -80,7 +76,6 @@ def span_of(traces: Iterable[TaskTrace]) -> Span:
 
 
 def shares_of(trace: TaskTrace, span: Span, senders: Mapping[str, str], most: int) -> TaskShares:
-    """How a task has spent its time."""
     seconds = max(span[1] - span[0], 1e-9)
     spans: dict[Activity, list[Span]] = defaultdict(list)
     for thread in trace.threads:
@@ -110,7 +105,7 @@ def shares_of(trace: TaskTrace, span: Span, senders: Mapping[str, str], most: in
 
 
 def activity_of(name: str) -> Activity | None:
-    """What an event is part of; None for what goes on beside the steps, or frames other events."""
+    """What an event is part of; None for what is outside the steps, or frames other events."""
     if name == _NEXT_BATCH or name.startswith(_OPENING):
         return Activity.READING
     for scope, activity in (
@@ -146,28 +141,15 @@ def _heaviest(trace: TaskTrace, most: int) -> list[Operation]:
     seconds: Counter[str] = Counter()
     counts: Counter[str] = Counter()
     for thread in (*trace.threads, *trace.devices):
-        for label, own in own_seconds(thread):
-            seconds[label] += own  # type: ignore[assignment]
-            counts[label] += 1
+        for event, own in _own_times(thread):
+            if label := _label(event.name):
+                seconds[label] += own  # type: ignore[assignment]
+                counts[label] += 1
     return [Operation(name, float(took), counts[name]) for name, took in seconds.most_common(most)]
 
 
-def own_seconds(thread: Sequence[Event]) -> Iterator[tuple[str, float]]:
-    """What operations a thread ran, and how long each took without those within it.
-
-    Args:
-        thread: What the thread did, as `TaskTrace.threads` has it.
-
-    Yields:
-        An operation's type with what it is part of, as `Operation.name` has it, and seconds.
-    """
-    for event, own in _own_times(thread):
-        if label := _label(event.name):
-            yield label, own
-
-
 def _label(name: str) -> str:
-    """What an operation is called in a list; nothing for what is none."""
+    """An operation's type with what it is part of; empty for what is none."""
     if name.startswith(_READERS):
         return f"{name.rpartition('::')[2]} (reads)"
     operation, _, kind = name.rpartition(":")
@@ -178,7 +160,7 @@ def _label(name: str) -> str:
 
 
 def _own_times(thread: Sequence[Event]) -> Iterator[tuple[Event, float]]:
-    """The time of each event without that of those within it."""
+    """The seconds of each event without those of the events within it."""
     open_events: list[tuple[Event, list[float]]] = []
     for event in thread:
         while open_events and open_events[-1][0].end <= event.begin:

@@ -25,61 +25,44 @@ _PICOSECOND = 1e-12
 
 
 class Event(NamedTuple):
-    """Something that a thread, or a device, did.
+    """Something that a thread, or a device, did."""
 
-    Attributes:
-        begin: When it began, seconds since 1970.
-    """
-
-    begin: float
+    begin: float  # seconds since 1970
     end: float
     name: str
 
 
 class Arrival(NamedTuple):
-    """A tensor came from another task.
+    """A tensor came from another task."""
 
-    Attributes:
-        at: When, seconds since 1970.
-    """
-
-    at: float
+    at: float  # seconds since 1970
     operation: str
 
 
 class Sending(NamedTuple):
-    """A tensor was sent to another task.
+    """A tensor was sent to another task."""
 
-    Attributes:
-        at: When, seconds since 1970.
-    """
-
-    at: float
+    at: float  # seconds since 1970
     operation: str
     task: str
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskTrace:
-    """What one task did for a while.
+    """What one task did for a while."""
 
-    Attributes:
-        threads: By thread, what it did, in the order in which it was begun; a thread may do
-            something within something else.
-        begun_before: When batches came that were asked for before the trace began.
-        ended_after: When batches were asked for that came after its end.
-    """
-
+    # in the order in which it was begun; a thread may do something within something else
     threads: list[list[Event]]
     devices: list[list[Event]]
     arrivals: list[Arrival]
     sendings: list[Sending]
+    # when batches came that were asked for before the trace began
     begun_before: list[float] = dataclasses.field(default_factory=list)
+    # when batches were asked for that came after its end
     ended_after: list[float] = dataclasses.field(default_factory=list)
 
 
 def read(path: str) -> TaskTrace:
-    """Reads the trace of a task."""
     space = xplane_pb2.XSpace()
     try:
         space.ParseFromString(files.read(path))
@@ -131,8 +114,8 @@ def _lines(plane: Any) -> Iterator[list[Event]]:
 
 
 def _asynchronous(plane: Any) -> Iterator[_Asynchronous]:
-    for at, name, told in _told(plane, lambda name: name in (_BEGUN, _DONE)):
-        yield _Asynchronous(at, told.get(_NAME, ""), told.get(_KIND, ""), name == _DONE)
+    for at, name, texts in _events(plane, lambda name: name in (_BEGUN, _DONE)):
+        yield _Asynchronous(at, texts.get(_NAME, ""), texts.get(_KIND, ""), name == _DONE)
 
 
 def _cut_off(steps: list[_Asynchronous]) -> tuple[list[float], list[float]]:
@@ -148,16 +131,16 @@ def _cut_off(steps: list[_Asynchronous]) -> tuple[list[float], list[float]]:
 
 
 def _sendings(plane: Any) -> Iterator[Sending]:
-    for at, name, told in _told(plane, lambda name: name.endswith(_SEND)):
-        if target := _TARGET.search(told.get(_KEY, "")):
+    for at, name, texts in _events(plane, lambda name: name.endswith(_SEND)):
+        if target := _TARGET.search(texts.get(_KEY, "")):
             task = str(TaskName(target[1], int(target[2])))
             yield Sending(at, _source(name.removesuffix(_SEND)), task)
 
 
-def _told(
+def _events(
     plane: Any, is_meant: Callable[[str], bool]
 ) -> Iterator[tuple[float, str, dict[str, str]]]:
-    """Begin and name of events that are chosen by their names, and the texts that they have."""
+    """Begin and name of events that are chosen by their names, and their texts."""
     names = {number: each.name for number, each in plane.event_metadata.items()}
     fields = {number: each.name for number, each in plane.stat_metadata.items()}
     meant = {number for number, name in names.items() if is_meant(name)}

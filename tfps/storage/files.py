@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 import google_crc32c
 import tensorflow as tf
 
-from tfps.storage import failures, local_files
+from tfps.storage import local_files
 from tfps.storage.failures import GO_ON, StorageError, attempt, attempt_change
 from tfps.storage.paths import is_local
 
@@ -37,16 +37,14 @@ def replace(path: str, content: str | bytes, suffix: str = "tmp") -> None:
     temporary = f"{path}.{suffix}"
 
     def put() -> None:
+        _put(temporary, whole)
         if is_local(path):
-            local_files.write(temporary, whole)
             os.replace(temporary, path)
             local_files.sync(posixpath.dirname(path))
         else:
-            with tf.io.gfile.GFile(temporary, "wb") as file:
-                file.write(whole)
             tf.io.gfile.rename(temporary, path, overwrite=True)
 
-    failures.attempt_change("written", path, put)
+    attempt_change("written", path, put)
 
 
 def checksum_of(content: bytes) -> str:
@@ -102,15 +100,15 @@ def read(path: str, patience: float | None = None) -> bytes:
 
 def write(path: str, content: bytes) -> None:
     """Writes a file, to the disk where there is one; its name may not be there yet."""
+    attempt_change("written", path, lambda: _put(path, content))
 
-    def put() -> None:
-        if is_local(path):
-            local_files.write(path, content)
-        else:
-            with tf.io.gfile.GFile(path, "wb") as file:
-                file.write(content)
 
-    attempt_change("written", path, put)
+def _put(path: str, content: bytes) -> None:
+    if is_local(path):
+        local_files.write(path, content)
+    else:
+        with tf.io.gfile.GFile(path, "wb") as file:
+            file.write(content)
 
 
 def make_directories(path: str) -> None:

@@ -53,7 +53,7 @@ def add(error: Exception) -> None:
 
 
 def count() -> int:
-    """The number of retries so far."""
+    """The retries so far."""
     return _count
 
 
@@ -121,7 +121,6 @@ def list_directories(directory: str) -> list[str]:
 
 
 def read(path: str) -> bytes:
-    """All of an object."""
     bucket, name = bucket_and_name(path)
     try:
         content = client().bucket(bucket).blob(name)
@@ -186,7 +185,7 @@ def _cause(error: Any) -> str:
     error = getattr(error, "cause", None) or error
     if isinstance(error, exceptions.GoogleAPICallError):
         return f"{error.code} {error.response.reason if error.response is not None else ''}".strip()
-    return f"{type(error).__name__}"
+    return type(error).__name__
 
 
 # TensorFlow's client cannot use any other.

@@ -10,7 +10,7 @@ from tfps import byte_size
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.cluster import resources
 from tfps.cluster.liveness import Liveness
-from tfps.cluster.preflight import TaskCheck, check_peers
+from tfps.cluster.preflight import TaskCheck, Wanted, check_tasks
 from tfps.cluster.spec import Cluster, refuse_taken_port
 from tfps.data.record_source import RecordSource, read_batches
 from tfps.experiment.experiment import NO_EXPORT
@@ -129,8 +129,9 @@ def _check_job_disk(inputs: RunInputs) -> None:
 
 def show_tasks(inputs: RunInputs, limit_seconds: float) -> bool:
     """Prints a table of the tasks after at most `limit_seconds`; whether all can take part."""
-    settings, memory = inputs.settings, task_memory(inputs)
-    checks = check_peers(settings.cluster, settings.job_dir, memory, limit_seconds)
+    cluster = inputs.settings.cluster
+    wanted = Wanted(cluster.tasks(), inputs.settings.job_dir, task_memory(inputs))
+    checks = check_tasks(cluster.peers(), wanted, limit_seconds)
     lines = text_table(_HEADER, _rows(checks)) if checks else ["one process: no tasks to ask"]
     print("\n".join(lines))  # noqa: T201 (what --preflight is for)
     return all(check.is_fit for check in checks)
