@@ -45,8 +45,8 @@ def pairs(flag: str, texts: Sequence[str]) -> dict[str, str]:
 class CommandLine:
     """Flags of a program and of all its targets, and what is parsed of them.
 
-    A target is a module with `define_flags(values)` and `from_flags(values)`. Loading it loads no
-    client of its platform.
+    A target is a module with `define_flags(values)`, and `from_flags(values)`, which returns what
+    they describe. Loading it loads no client of its platform.
     """
 
     def __init__(self, program: str, targets: Mapping[str, str], define_own: DefineFlags):

@@ -29,11 +29,7 @@ _PROGRAM = "python -m cloud.deploy"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Renders, makes or manages one deployment.
-
-    Returns:
-        The exit code: 0, 2 for a mistake of the user, 3 when a platform failed or was too slow.
-    """
+    """Renders, makes or manages one deployment; 2 for a mistake of the user, 3 of a platform."""
     try:
         line = CommandLine(_PROGRAM, _TARGETS, deployment_flags.define)
         machine_flag.refuse_former(argv)
@@ -54,11 +50,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def check(deploy_to: str, job_dir: str, *, here: bool) -> tuple[str, ...]:
-    """Looks at flags with which a job is to deploy its model once it has trained it.
-
-    Args:
-        here: Whether this machine will deploy, and so must have what that needs.
-    """
+    """Checks a job's --deploy_to; `here` if this machine will deploy, and needs what that takes."""
     try:
         arguments = tuple(shlex.split(deploy_to))
     except ValueError as error:

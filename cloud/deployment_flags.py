@@ -31,7 +31,6 @@ OF_DEPLOYMENT = (*_TEXTS, *_NUMBERS, *_LISTS)
 
 
 def define(values: flags.FlagValues) -> None:
-    """Defines the flags."""
     for name, text in _TEXTS.items():
         flags.DEFINE_string(name, None, text, flag_values=values)
     for name, text in _NUMBERS.items():

@@ -25,11 +25,7 @@ _NAME = "submit"  # whose lines the follower's own are
 
 
 def write(requests: Sequence[Request], form: str) -> str:
-    """Requests as text.
-
-    Args:
-        form: yaml or json; several JSON documents follow each other.
-    """
+    """Requests as yaml or json text; several JSON documents follow each other."""
     texts = [each if isinstance(each, str) else _encode(each, form) for each in requests]
     return ("---\n" if form == "yaml" else "").join(texts)
 
@@ -68,15 +64,11 @@ def teller(task: str, labels: Mapping[str, Any]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Patience:
-    """How long, and how often, to look.
-
-    Attributes:
-        last_looks: Further looks for lines after the end, since they come in late.
-    """
+    """How long, and how often, to look."""
 
     limit_seconds: float
     poll_seconds: float = 10.0
-    last_looks: int = 2
+    last_looks: int = 2  # further ones after the end, since lines come in late
 
 
 class Follower:
@@ -91,11 +83,7 @@ class Follower:
         self._has_lines = True  # whether the lines can be read
 
     def follow(self, job: str, again: str) -> int:
-        """Follows a job.
-
-        Returns:
-            0 once the job has ended well.
-        """
+        """Follows a job to its end; returns 0 if that is a good one."""
         try:
             status = self._watch(job)
         except KeyboardInterrupt:
@@ -194,23 +182,19 @@ class RemoteTarget(Target):
         return EXIT_OK
 
     def follow(self, job: str) -> int:
-        """Shows the state and the tasks' output of a job until it ends."""
         return self._follow(self.sender(), job)
 
     def cancel(self, job: str) -> int:
-        """Asks the platform to end a job."""
         self.sender().cancel(job)
         _say(f"{job}: asked to end")
         return EXIT_OK
 
     def list(self) -> int:
-        """Prints the jobs that were submitted by this program, the newest first."""
         for status in self.sender().list():
             _say(f"{status.created}  {status.state:<10}  {status.title}  {status.name}")
         return EXIT_OK
 
     def describe(self, job: str) -> int:
-        """Prints all that the platform says of a job, as YAML."""
         _say(write([self.sender().describe(job)], "yaml").rstrip("\n"))
         return EXIT_OK
 

@@ -16,15 +16,11 @@ _KINDS = {TEXT: _KIND.TYPE_STRING, BYTES: _KIND.TYPE_BYTES, NUMBER: _KIND.TYPE_I
 
 
 class Field(NamedTuple):
-    """A field of a message.
-
-    Attributes:
-        kind: TEXT, BYTES, NUMBER, or the name of a message.
-    """
+    """A field of a message."""
 
     name: str
     number: int
-    kind: str
+    kind: str  # TEXT, BYTES, NUMBER, or the name of a message
     is_repeated: bool = False
 
 
@@ -49,14 +45,10 @@ def class_of(messages: Mapping[str, Sequence[Field]]) -> Any:
 
 
 class ModelFile(NamedTuple):
-    """What a listing says of a file.
-
-    Attributes:
-        crc32c: Checksum of its content; empty for one on a disk.
-    """
+    """What a listing says of a file."""
 
     bytes: int
-    crc32c: str = ""
+    crc32c: str = ""  # of its content; empty for one on a disk
 
 
 def check_place(path: str) -> None:
@@ -101,7 +93,6 @@ def files(path: str) -> dict[str, ModelFile]:
 
 
 def read(path: str) -> bytes:
-    """All of a file."""
     try:
         if is_cloud(path):
             from tfps.storage import objects

@@ -60,11 +60,7 @@ class SampleRecords(NamedTuple):
 
 
 def read(model: ServedModel) -> SampleRecords | None:
-    """The largest request of serialized examples with which servers warm a model up.
-
-    Returns:
-        Its records; None of a model that has none.
-    """
+    """The largest request of examples with which servers warm a model up; None if it has none."""
     if not model.has_warm_up:
         return None
     path = posixpath.join(model.path, WARM_UP_FILE)

@@ -67,7 +67,6 @@ class DeployTarget(abc.ABC):
 
     @property
     def verbs(self) -> tuple[str, ...]:
-        """The verbs that this target has."""
         own = type(self)
         return tuple(
             verb for verb in VERBS if getattr(own, verb) is not getattr(DeployTarget, verb)

@@ -143,7 +143,6 @@ def network_policy(metadata: Json, pods: Json, ingress: Sequence[Json]) -> Json:
 
 
 def manifest(api: str, kind: str, metadata: Json, **rest: Any) -> Json:
-    """An object of Kubernetes."""
     return {"apiVersion": api, "kind": kind, "metadata": metadata, **rest}
 
 

@@ -20,7 +20,6 @@ _MOST_OBJECT_BYTES = 1 << 20  # etcd takes 1.5 MiB, and the controller adds what
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of all targets on Kubernetes."""
     string, many, switch = flags.DEFINE_string, flags.DEFINE_multi_string, flags.DEFINE_boolean
     for define, name, default, text in (
         (string, "namespace", None, "namespace; default: that of the context."),
@@ -32,7 +31,6 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def from_flags(values: flags.FlagValues) -> "KubernetesTarget":
-    """The target that --target and the flags of `define_flags` describe."""
     return KubernetesTarget(
         values.target,
         Kubectl(values.namespace or "", values.kube_context or ""),
@@ -64,7 +62,6 @@ class KubernetesTarget(RemoteTarget):
 
     @property
     def again(self) -> str:
-        """Flags with which this program reaches the same place again."""
         return f"--target={self._kind.name} {self._kubectl.again}".strip()
 
     def render(self, spec: JobSpec) -> tuple[Request, ...]:
@@ -82,7 +79,6 @@ class KubernetesTarget(RemoteTarget):
         return self._kubectl.placed(found)
 
     def sender(self) -> KubernetesSender:
-        """kubectl, with the credentials of the kubeconfig."""
         return KubernetesSender(self._kind, self._kubectl)
 
     def submit(self, spec: JobSpec, wait: bool) -> int:

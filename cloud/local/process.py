@@ -86,10 +86,6 @@ class Process:
 
     Linux kills the process (SIGKILL) as soon as the launcher is gone, however that ended. What the
     process itself started and left behind in its group is killed when it ends.
-
-    Attributes:
-        output: File descriptor of the pipe's reading end; it does not block.
-        log_start: Size in bytes of the task's log file before the start.
     """
 
     def __init__(self, command: Command):
@@ -122,7 +118,7 @@ class Process:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         assert self._popen.stdout is not None
-        self.output = self._popen.stdout.fileno()
+        self.output = self._popen.stdout.fileno()  # where the pipe is read; it does not block
         os.set_blocking(self.output, False)
 
     @property
@@ -131,11 +127,7 @@ class Process:
         return self._popen.pid
 
     def poll(self) -> int | None:
-        """Ends what is left of the group and returns the exit code, once the process has ended.
-
-        Returns:
-            None while it runs; then its exit code, or minus the number of the signal it died by.
-        """
+        """Once the process has ended, kills its group; exit code, or minus a signal's number."""
         if self._popen.returncode is None:
             # The ended process stays a zombie until the group is killed, so that its id cannot
             # meanwhile become someone else's.

@@ -19,19 +19,13 @@ _TAIL_LINES = 10
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """How long to wait, how often to try.
-
-    Attributes:
-        backoff_seconds: Wait before a task's first restart; it doubles with every further one, up
-            to eight times as long.
-        timeout_seconds: Time for the whole run, after which it is ended; None for no limit.
-    """
+    """How long to wait, how often to try."""
 
     grace_seconds: float = 30.0
     max_restarts: int = 3
-    backoff_seconds: float = 1.0
+    backoff_seconds: float = 1.0  # before the first restart; doubles with each further one
     end_seconds: float = 5.0
-    timeout_seconds: float | None = None
+    timeout_seconds: float | None = None  # for the whole run
 
 
 class Supervisor:
@@ -60,11 +54,10 @@ class Supervisor:
         self._chief_code: int | None = None  # of its last end
 
     def run(self) -> int:
-        """Runs until nothing is left.
+        """Runs until nothing is left; returns the chief's exit code.
 
-        Returns:
-            The chief's exit code, 128 + n when it died by signal n too often; or `EXIT_USER` or
-            `EXIT_RUN` when the launcher had to end the run.
+        That is 128 + n when it died by signal n too often; `EXIT_USER` or `EXIT_RUN` when the
+        launcher had to end the run.
         """
         with Events((*_stop_signals(), signal.SIGCHLD), self._on_signal) as self._events:
             try:

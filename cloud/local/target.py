@@ -35,7 +35,6 @@ _OF_MACHINES = ("image", "package", "service_account", "network", "labels", "spo
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of this target."""
     flags.DEFINE_integer(
         "grace_seconds",
         30,
@@ -68,7 +67,6 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def from_flags(values: flags.FlagValues) -> "LocalTarget":
-    """The target that the flags of `define_flags` describe."""
     return LocalTarget(
         values.grace_seconds,
         values.log_dir,

@@ -77,21 +77,14 @@ exit "$code"
 
 @dataclasses.dataclass(frozen=True)
 class Allocation:
-    """What to ask Slurm for, beside what the job itself says.
+    """What to ask Slurm for, besides the job's own; empty texts are its defaults."""
 
-    Attributes:
-        nodes: Number of nodes; 0 for one per worker, that next to the chief among them.
-        partition: Empty for the default.
-        account: Who pays; empty for the default.
-        qos: Quality of service; empty for the default.
-        first_port: The first of as many ports as there are tasks; 0 to choose it by the job's
-            number, since jobs share nodes where a partition has OverSubscribe=FORCE.
-    """
-
-    nodes: int = 0
+    nodes: int = 0  # 0 for one per worker, with that next to the chief
     partition: str = ""
-    account: str = ""
+    account: str = ""  # who pays
     qos: str = ""
+    # The first of as many ports as tasks; 0 chooses it by the job's number, since jobs share nodes
+    # where a partition has OverSubscribe=FORCE.
     first_port: int = 0
     python: str = "python"
 

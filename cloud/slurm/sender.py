@@ -72,7 +72,6 @@ class SlurmSender:
         )
 
     def new_lines(self, job: str) -> Iterable[tuple[str, str]]:
-        """Task and text of the lines in the job's logs since the last call."""
         fields = _fields(self._shown(job))
         directory, stem = pathlib.Path(fields.get("WorkDir", ".")), f"{fields['JobName']}-{job}"
         for path in sorted(directory.glob(f"{stem}*.log")):
@@ -98,7 +97,6 @@ class SlurmSender:
         ]
 
     def describe(self, job: str) -> Request:
-        """All that Slurm says of a job."""
         return self._shown(job)
 
     def _shown(self, job: str) -> str:

@@ -10,8 +10,6 @@ from cloud.target import Request
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of this target."""
-
     def integer(name: str, default: int, least: int, text: str) -> None:
         flags.DEFINE_integer(name, default, f"Slurm: {text}", lower_bound=least, flag_values=values)
 
@@ -27,7 +25,6 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def from_flags(values: flags.FlagValues) -> "SlurmTarget":
-    """The target that the flags of `define_flags` describe."""
     allocation = Allocation(
         values.nodes,
         values.partition,
@@ -51,13 +48,10 @@ class SlurmTarget(RemoteTarget):
 
     @property
     def again(self) -> str:
-        """Flags with which this program reaches the same place again."""
         return f"--target={self.name}"
 
     def render(self, spec: JobSpec) -> tuple[Request, ...]:
-        """The batch script."""
         return (script(spec, self._allocation),)
 
     def sender(self) -> SlurmSender:
-        """Slurm's commands."""
         return SlurmSender()

@@ -54,13 +54,11 @@ _NOT_HERE = {
 
 
 def base_in_container(deployment: Deployment) -> str:
-    """Directory of the model's versions as the server sees it."""
     base = deployment.model.base
     return base if is_cloud(base) else f"{_MODELS}/{deployment.name}"
 
 
 def arguments(files: Sequence[str]) -> list[str]:
-    """Arguments of the server."""
     flags = {
         "model_config_file": "models.config",
         "monitoring_config_file": "monitoring.config",
@@ -131,13 +129,9 @@ def _mount(source: str, target: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class ServingSettings:
-    """What TensorFlow Serving is told beside the model.
+    """What TensorFlow Serving is started with, apart from the model."""
 
-    Attributes:
-        output: Directory for the files; empty if they are only printed.
-    """
-
-    output: str
+    output: str  # directory for the files; empty if they are only printed
     versions: ServedVersions
     address: str = "127.0.0.1"
     rest_port: int = REST_PORT
@@ -160,7 +154,6 @@ class ServingSettings:
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of this target."""
     for name, text in {
         "output": "directory for its files.",
         "address": "of this machine's network, where its ports are opened (default: 127.0.0.1).",
@@ -194,7 +187,6 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def from_flags(values: flags.FlagValues) -> "ServingTarget":
-    """The target that the flags of `define_flags` describe."""
     policy = values.version_policy or (SPECIFIC if values.version else LATEST)
     given = {
         name: values[name].value

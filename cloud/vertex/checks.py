@@ -85,22 +85,14 @@ _KEY = r"projects/[^/]+/locations/([^/]+)/keyRings/[^/]+/cryptoKeys/[^/]+"
 
 @dataclasses.dataclass(frozen=True)
 class VertexSettings:
-    """The project, the region, and what goes with them.
-
-    Attributes:
-        staging_bucket: `gs://` directory for packages; empty if there are none.
-        tensorboard: Resource name of a Tensorboard instance; empty for none.
-        kms_key: Resource name of the key that encrypts what the job leaves on Google's disks; empty
-            for Google's own.
-        flex_start: Whether to wait in the queue of the Dynamic Workload Scheduler.
-    """
+    """The project, the region, and what goes with them; empty for none."""
 
     project: str
     region: str
-    staging_bucket: str = ""
-    tensorboard: str = ""
-    kms_key: str = ""
-    flex_start: bool = False
+    staging_bucket: str = ""  # `gs://` directory for packages
+    tensorboard: str = ""  # resource name of a Tensorboard instance
+    kms_key: str = ""  # of what a job leaves on Google's disks; empty for Google's own
+    flex_start: bool = False  # waits in the queue of the Dynamic Workload Scheduler
 
     def __post_init__(self) -> None:
         for name, pattern, example in (

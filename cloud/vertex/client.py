@@ -40,12 +40,7 @@ class RefusedError(UserError):
 
 
 class Client:
-    """Vertex AI in one region, with the credentials of this process.
-
-    Attributes:
-        is_stand_in: Whether another program of this machine answers in Google's place; it gets no
-            credentials.
-    """
+    """Vertex AI in one region, with the credentials of this process; a stand-in gets none."""
 
     def __init__(self, settings: VertexSettings, endpoint: str):
         if endpoint:
@@ -80,12 +75,10 @@ class Client:
     def call(
         self, method: Callable[..., Any], find: Callable[[], Found] | None = None, **request: Any
     ) -> Found:
-        """The answer to a request.
+        """The answer to a request by a method of a `service`.
 
-        Args:
-            method: Of a client that `service` has made.
-            find: Looks for what an earlier try may have done although it seemed to fail; called
-                before every further try. What it finds, if anything, is the answer.
+        An earlier try may have succeeded although it seemed to fail: before every further one
+        `find` looks for its effect, which then is the answer.
         """
         return _answer(
             self.url, lambda: method(request=request, retry=None, timeout=_TIMEOUT), find
@@ -114,7 +107,6 @@ class Client:
         return list(_answer(self.url, items))
 
     def operation(self, name: str) -> dict[str, Any]:
-        """An operation as JSON."""
         return self._get(f"{self.url}/v1/{name}")
 
     def operations(self, resource: str) -> list[dict[str, Any]]:

@@ -28,7 +28,6 @@ _TEXTS = {
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of this target."""
     for name, text in _TEXTS.items():
         flags.DEFINE_string(name, "", text, flag_values=values)
     flags.DEFINE_boolean(
@@ -37,7 +36,6 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def from_flags(values: flags.FlagValues) -> "VertexTarget":
-    """The target that the flags of `define_flags` describe."""
     settings = VertexSettings(
         values.project,
         values.region,
@@ -64,7 +62,6 @@ class VertexTarget(RemoteTarget):
 
     @property
     def again(self) -> str:
-        """Flags with which this program reaches the same place again."""
         place = f"--target=vertex --project={self._settings.project}"
         endpoint = f" --vertex_endpoint={self._endpoint}" if self._endpoint else ""
         return f"{place} --region={self._settings.region}{endpoint}"
@@ -96,7 +93,6 @@ class VertexTarget(RemoteTarget):
         return (custom_job(spec, self._settings),)
 
     def sender(self) -> JobClient:
-        """The jobs of the region."""
         from cloud.vertex.jobs import VertexJobs  # it loads Google's clients
 
         return VertexJobs(self._settings, self._endpoint)

@@ -53,7 +53,6 @@ def owned(name: str = "") -> dict[str, str]:
 
 
 def deployment_of(found: Json) -> str:
-    """The name of the deployment that an object is of."""
     return str(found["metadata"]["labels"].get(_INSTANCE, ""))
 
 

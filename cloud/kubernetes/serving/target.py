@@ -35,7 +35,6 @@ _LONGEST_REASON = 300
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of this target."""
     kubernetes_target.define_flags(values)
     for name, text in {
         "allow_from": "label of pods of the namespace that may ask the servers",
@@ -47,7 +46,6 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def from_flags(values: flags.FlagValues) -> "ServingOnKubernetes":
-    """The target that the flags of `define_flags`, --wait_seconds and --poll_seconds describe."""
     return ServingOnKubernetes(
         Kubectl(values.namespace or "", values.kube_context or ""),
         tuple(Volume.parse(text) for text in values.volume),
@@ -125,7 +123,6 @@ class ServingOnKubernetes(DeployTarget):
         return EXIT_OK
 
     def list(self) -> int:
-        """Prints the deployments of the namespace, the newest first."""
         found = self._kubectl.list("deployments", owned())
         for each in sorted(found, key=lambda x: str(x["metadata"]["creationTimestamp"]))[::-1]:
             state = f"{_answering(each)} of {each['spec'].get('replicas', 1)} servers answer"
@@ -134,7 +131,6 @@ class ServingOnKubernetes(DeployTarget):
         return EXIT_OK
 
     def describe(self, name: str) -> int:
-        """Prints all objects of a deployment, as YAML."""
         self._deployment(name)
         found = self._kubectl.list(f"{_FIRST},{_LAST}", owned(name))
         _say(remote_target.write(found, "yaml").rstrip("\n"))

@@ -46,9 +46,7 @@ class Operations:
     ) -> None:
         """Asks for an operation on a resource, once, and follows it to its end.
 
-        Args:
-            what: The operation for people.
-            is_done: Looks whether it has had its effect, perhaps by an earlier try or command.
+        `is_done` looks whether it has had its effect, perhaps by an earlier try or command.
         """
 
         def find() -> dict[str, Any] | None:
@@ -245,7 +243,6 @@ class Endpoints:
         return self.get(name)
 
     def made_here(self) -> list[Endpoint]:
-        """Those that this program has made."""
         return self._all(f"labels.{LABEL}:*")
 
     def make(self, name: str, body: Mapping[str, Any]) -> None:
@@ -264,11 +261,7 @@ class Endpoints:
             )
 
     def set_traffic(self, endpoint: Endpoint, split: Mapping[str, int]) -> Endpoint:
-        """Divides an endpoint's traffic, whatever others change at the same time.
-
-        Args:
-            split: Percents by the ids of deployed models; who is not in it gets nothing.
-        """
+        """Divides the traffic into percents by deployed model, whatever others change meanwhile."""
         wanted = without_zeros(split)
 
         def find() -> Endpoint | None:

@@ -38,19 +38,13 @@ Split = dict[str, int]
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """A version of a model that is to be served.
-
-    Attributes:
-        wanted: The version on its machines, a DeployedModel.
-        records: The request for predictions with which it is tried.
-        share: Its percents of the traffic, to stay; the whole makes it the only one.
-    """
+    """A version of a model to be served."""
 
     model: str
     version: str
-    wanted: DeployedModel
-    records: Mapping[str, Any]
-    share: int = WHOLE
+    wanted: DeployedModel  # the version on its machines
+    records: Mapping[str, Any]  # the request for predictions with which it is tried
+    share: int = WHOLE  # percents of the traffic, to stay; with all it becomes the only one
 
     def is_same(self, deployed: DeployedModel) -> bool:
         """Whether a deployed model is this, on such machines, however many."""

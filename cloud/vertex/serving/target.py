@@ -22,12 +22,10 @@ if TYPE_CHECKING:
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of this target."""
     checks.define(values)
 
 
 def from_flags(values: flags.FlagValues) -> "VertexDeployTarget":
-    """The target that the flags of `define_flags` describe."""
     settings = VertexSettings(values.project, values.region, kms_key=values.kms_key)
     patience = Patience(values.wait_seconds, values.poll_seconds)
     return VertexDeployTarget(settings, patience, values)
@@ -94,7 +92,6 @@ class VertexDeployTarget(DeployTarget):
         return EXIT_OK
 
     def predict(self, name: str) -> int:
-        """Asks an endpoint for predictions and prints the answer as JSON."""
         checks.check_verb("predict", self._values)
         if not self._values.instances:
             raise UserError("--instances is missing; give FILE.json, or - for the standard input")
@@ -105,14 +102,12 @@ class VertexDeployTarget(DeployTarget):
         return EXIT_OK
 
     def list(self) -> int:
-        """Prints the endpoints and models that were made by this program."""
         checks.check_verb("list", self._values)
         for line in self._region().listed():
             _say(line)
         return EXIT_OK
 
     def describe(self, name: str) -> int:
-        """Prints what Vertex AI says of an endpoint and of its model's versions, as YAML."""
         checks.check_verb("describe", self._values)
         _say(remote_target.write(self._region().described(name), "yaml").rstrip("\n"))
         return EXIT_OK
