@@ -46,18 +46,12 @@ def export_checkpoint(
     part: str = "",
     dtype: str = FLOAT32,
 ) -> DtypeCost | None:
-    """Exports the model that a checkpoint holds.
+    """Exports a checkpoint's model; returns what the dtype costs and saves, None for float32.
 
-    Args:
-        checkpoint: Of parameters on any number of ps. This process gets to hold the dense
-            parameters and small tables; for a file of Keras's all tables, without slots.
-        output: Directory or file to write; one that exists is replaced.
-        data: Dataset whose first records the exported model is tried on; empty for records that are
-            drawn.
-        part: Name of a model within the model, for a file of Keras's; empty for all of it.
-
-    Returns:
-        What the dtype costs and saves; None for float32.
+    The checkpoint may be of any number of ps. This process gets to hold the dense parameters and
+    small tables; for a file of Keras's all tables, without slots. The exported model is tried on
+    the first records of `data`, or on drawn ones. `part` names a model within the model, for a file
+    of Keras's.
     """
     manifest = read_data(experiment.task, data, DataUse("--data")) if data else None
     task, train = experiment.task, experiment.train

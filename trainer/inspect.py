@@ -50,18 +50,13 @@ _SHOWN_DAMAGES = 10
 
 @dataclasses.dataclass(frozen=True)
 class Inspection:
-    """What was found.
-
-    Attributes:
-        dataset: The manifest, None for files without one.
-        schema: What the manifest says of the records; of files without one, what some of them have.
-    """
+    """What was found."""
 
     paths: Sequence[str]
     scans: Sequence[ShardScan]
-    dataset: Manifest | None
+    dataset: Manifest | None  # None for files without a manifest
     problems: list[str]
-    schema: Schema
+    schema: Schema  # the manifest's; without one, what some of the records have
     counts: Counts
 
     @property

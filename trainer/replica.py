@@ -41,12 +41,6 @@ class ReplicaWorker:
         asked_to_end: threading.Event,
         hint: str,
     ):
-        """Has not joined yet.
-
-        Args:
-            job_dir: Where the chief's report says whether it is done.
-            asked_to_end: Set when this task is to end before the chief is done.
-        """
         self._cluster = cluster
         self._job_dir = job_dir
         self._options = options
@@ -61,9 +55,8 @@ class ReplicaWorker:
     def run(self, check: Callable[[], RunInputs]) -> None:
         """Trains until the chief is done, or this task was asked to end and may.
 
-        Args:
-            check: Gathers the inputs; called when the replicas are together, for TensorFlow must
-                not be used before.
+        `check` gathers the inputs once the replicas are together: TensorFlow must not be used
+        before.
         """
         self._notices.clear(self._name)  # what it left behind when it was killed
         self._end_of_chief = self._watch_chief()

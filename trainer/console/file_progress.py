@@ -20,11 +20,6 @@ class FileProgress:
     """What is done of some work."""
 
     def __init__(self, progress: Progress, total: int | None):
-        """Shows that nothing is done.
-
-        Args:
-            total: How much there is to do, None where that is not known.
-        """
         self._progress = progress
         self._task = progress.add_task("", total=total)
 
@@ -44,9 +39,7 @@ class FileProgress:
 def shown(total: int | None, unit: str = "") -> Iterator[FileProgress]:
     """Shows a bar on stderr, where that is a terminal, until all is done.
 
-    Args:
-        total: How much there is to do, None where that is not known.
-        unit: What is counted; bytes if it is empty.
+    The total is None where it is not known; an empty unit counts bytes.
     """
     console = Console(stderr=True)
     counted = (

@@ -120,9 +120,8 @@ def start_logging(
 ) -> ProgressDisplay:
     """Sends tfps's log lines to Python's stderr, everybody else's to the native one.
 
-    Args:
-        progress: `live`, `lines`, or `auto`: a live view if stderr is a terminal.
-        formatter: Makes lines for programs of all records; None for lines for people.
+    Progress is `live`, `lines`, or `auto`: live if stderr is a terminal. A formatter makes lines
+    for programs of all records; without one they are for people.
     """
     is_live = progress == "live" or (progress == "auto" and sys.stderr.isatty())
     display = ProgressDisplay(sys.stderr, is_live, line_seconds)

@@ -28,11 +28,7 @@ def text_table(
 
 
 def named_texts(rows: Sequence[tuple[str, str]], width: int) -> list[str]:
-    """The lines of texts with their names in front.
-
-    Args:
-        width: That the names take at least.
-    """
+    """The lines of texts behind their names, which take at least `width`."""
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(min_width=width, no_wrap=True)
     grid.add_column(overflow="fold")

@@ -80,11 +80,7 @@ def check(cluster: Cluster) -> None:
 
 
 def deploy_plan(is_pass: bool) -> "DeployPlan | None":
-    """What is deployed; None for nothing.
-
-    Args:
-        is_pass: Whether the job exports nothing, since it makes a pass over a dataset.
-    """
+    """What is deployed; None for nothing. A pass over a dataset exports nothing."""
     if not _FLAGS.deploy_to:
         return None
     if is_pass:

@@ -37,17 +37,12 @@ flags.DEFINE_integer(
 
 
 class Work(NamedTuple):
-    """What a chief does.
-
-    Attributes:
-        output: What a pass writes to the job_dir, as of `preflight.check_machine`; None of a
-            training.
-    """
+    """What a chief does."""
 
     experiment: "Experiment"
     prepare: "Prepare"
     use: "DataUse"
-    output: "Callable[[RunInputs], Mapping[str, int] | None]"
+    output: "Callable[[RunInputs], Mapping[str, int] | None]"  # None of a training
 
 
 def work(experiment: "Experiment", is_pass: bool) -> Work:

@@ -25,15 +25,11 @@ _Event = TypeVar("_Event", bound=RunEvent)
 
 @dataclasses.dataclass(frozen=True)
 class JobRecord:
-    """A job as it is kept in its directory.
-
-    Attributes:
-        events: What happened, in order; nothing in a job of an earlier version.
-    """
+    """A job as it is kept in its directory."""
 
     job_dir: JobDir
     report: Report
-    events: Sequence[RunEvent]
+    events: Sequence[RunEvent]  # in order; none of a job of an earlier version
 
     @classmethod
     def read(cls, path: str) -> Self:

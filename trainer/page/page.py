@@ -145,11 +145,9 @@ _TEMPLATE = "page.html.j2"
 
 
 def page(jobs: Sequence[JobRecord], refresh_seconds: int = 0) -> str:
-    """The page of a job, or of several that are compared.
+    """The page of a job, or of several that are compared; all that they say is escaped.
 
-    Args:
-        jobs: The jobs; their names and all that they tell are escaped.
-        refresh_seconds: After which a browser loads it again; 0 for never.
+    A browser loads it again after `refresh_seconds`; 0 for never.
     """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("trainer.page", ""),

@@ -45,16 +45,12 @@ _Answerer = Callable[[re.Match[str], bytes], Response]
 
 @dataclasses.dataclass(frozen=True)
 class ModelApp:
-    """Answers requests to one model.
-
-    Attributes:
-        max_body: Bytes of a request.
-    """
+    """Answers requests to one model."""
 
     versions: ModelVersions
     name: str
     address: str
-    max_body: int
+    max_body: int  # bytes
     max_batch: int
 
     def starlette(self) -> Starlette:
