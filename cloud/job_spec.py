@@ -257,7 +257,24 @@ def has_workers_machine(spec: JobSpec) -> bool:
         return False
     if not (worker.machine or worker.cpus):
         return False
-    return _machine(chief) == _machine(worker)
+    return have_equal_machines(chief, worker)
+
+
+def have_equal_machines(first: Role, second: Role) -> bool:
+    return dataclasses.replace(first, job=second.job, replicas=second.replicas) == second
+
+
+def refuse_idle_gpus(spec: JobSpec) -> None:
+    """Refuses GPUs for tasks that compute nothing on them; without ps the chief trains as well."""
+    for role in spec.roles:
+        leads = role.job == "chief" and spec.role("ps") and not spec.chief_works
+        if role.accelerator and (leads or role.job == "ps"):
+            hint = ", or add --chief_works behind --" if leads else ""
+            raise UserError(
+                f"{role.job}: accelerator={role.accelerator}, but the {role.job} of a cluster "
+                "computes nothing on a GPU; give GPUs to the workers with "
+                f"--machine=worker:accelerator=…{hint}"
+            )
 
 
 def port(spec: JobSpec, chiefs_port: int) -> int | None:
@@ -271,7 +288,3 @@ def port(spec: JobSpec, chiefs_port: int) -> int | None:
             f"chief's, {chiefs_port}, or leave it out for {chief_worker_port_of(chiefs_port, 0)}"
         )
     return chief_worker_port_of(chiefs_port, int(text))
-
-
-def _machine(role: Role) -> Role:
-    return dataclasses.replace(role, job="worker", replicas=1)

@@ -168,13 +168,7 @@ def check(spec: JobSpec, target: str) -> None:
                 f"--target={target} takes no disk_type ({role.job}: {role.disk_type}): a pod's "
                 "scratch space is its node's; leave it out"
             )
-        is_worker = role.job == "worker" or (role.job == "chief" and spec.chief_works)
-        if role.accelerator and spec.tasks > 1 and not is_worker and role.job != "evaluator":
-            raise UserError(
-                f"{role.job}: accelerator={role.accelerator}, but the {role.job} of a cluster "
-                "computes nothing on a GPU; give GPUs to the workers with "
-                "--machine=worker:accelerator=…"
-            )
+    job_spec.refuse_idle_gpus(spec)
     grace_seconds(spec)
 
 

@@ -81,7 +81,7 @@ class TaskOutput:
             if self._showing == name:
                 self.hide()
         other = _PASSED_ON.match(text)
-        if other:  # the chief passes on what the worker beside it writes
+        if other:  # the chief passes on what the worker next to it writes
             name, text = other[1].decode(), text[other.end() :]
         self.line(name, text.decode("utf-8", "backslashreplace"))
 

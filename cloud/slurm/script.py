@@ -5,7 +5,7 @@ import math
 import shlex
 from collections.abc import Iterator
 
-from cloud.job_spec import JobSpec, Role, grace_seconds
+from cloud.job_spec import JobSpec, Role, grace_seconds, refuse_idle_gpus
 from cloud.slurm import placement, task
 from cloud.slurm.placement import Placement
 from cloud.slurm.sender import MARK
@@ -125,12 +125,12 @@ def _check(spec: JobSpec) -> None:
     for role in spec.roles:
         if role.disk_type:
             raise UserError(f"--target=slurm takes no disk_type ({role.job}); leave it out")
-        is_worker = role.job == "worker" or (role.job == "chief" and spec.chief_works)
-        if role.accelerator and not is_worker and spec.tasks > 1:
+        if role.accelerator and role.job == "evaluator":
             raise UserError(
-                f"{role.job}: accelerator={role.accelerator}, but on Slurm GPUs are for workers; "
+                f"evaluator: accelerator={role.accelerator}, but on Slurm GPUs are for workers; "
                 "give them with --machine=worker:accelerator=…"
             )
+    refuse_idle_gpus(spec)
     shortest = grace_seconds(spec) + _MARGIN_SECONDS + _EARLY_SECONDS
     if spec.timeout_seconds and spec.timeout_seconds <= shortest:
         raise UserError(

@@ -12,6 +12,7 @@ from absl import flags
 from cloud.deployment import sample_records, served_model
 from cloud.deployment.deployment import Deployment, ServerSettings
 from cloud.deployment.target import DeployTarget
+from cloud.remote_target import say
 from cloud.target import Request
 from cloud.tfserving.models_config import (
     LATEST,
@@ -230,7 +231,7 @@ class ServingTarget(DeployTarget):
         except OSError as error:
             raise UserError(f"--output={output}: {error.filename}: {error.strerror}") from None
         for line in self._next_steps(deployment, list(files)):
-            _say(line)
+            say(line)
         return EXIT_OK
 
     def _files(self, deployment: Deployment) -> dict[str, str]:
@@ -315,7 +316,3 @@ def _write(path: pathlib.Path, content: str, mode: int) -> None:
     staged.write_text(content)
     staged.chmod(mode)
     staged.replace(path)
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)  # noqa: T201 - what the verbs are for

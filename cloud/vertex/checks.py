@@ -3,6 +3,7 @@
 import dataclasses
 import re
 
+from cloud import job_spec
 from cloud.job_spec import JobSpec, Role
 from tfps.errors import UserError
 
@@ -93,6 +94,7 @@ class VertexSettings:
     tensorboard: str = ""  # resource name of a Tensorboard instance
     kms_key: str = ""  # of what a job leaves on Google's disks; empty for Google's own
     flex_start: bool = False  # waits in the queue of the Dynamic Workload Scheduler
+    endpoint: str = ""  # http://127.0.0.1:PORT of a stand-in for Google's APIs
 
     def __post_init__(self) -> None:
         for name, pattern, example in (
@@ -113,6 +115,12 @@ class VertexSettings:
     def parent(self) -> str:
         """Resource name of the place that holds the jobs."""
         return f"projects/{self.project}/locations/{self.region}"
+
+    @property
+    def again(self) -> str:
+        """Flags with which this project's programs reach the same place again."""
+        endpoint = f" --vertex_endpoint={self.endpoint}" if self.endpoint else ""
+        return f"--target=vertex --project={self.project} --region={self.region}{endpoint}"
 
     def _check_place(self, name: str, pattern: str, form: str) -> None:
         value = getattr(self, name)
@@ -181,10 +189,11 @@ def check(spec: JobSpec, settings: VertexSettings) -> None:
     for role in spec.roles:
         _check_machine(role)
         _check_disk(role)
-        _check_gpus_are_used(spec, role, settings)
     _check_scheduling(spec, settings)
     if settings.flex_start:
         _check_flex_start(spec)
+    else:
+        job_spec.refuse_idle_gpus(spec)
     _check_surroundings(spec, settings)
     if settings.tensorboard and not (spec.service_account and spec.job_dir):
         missing = "--job_dir" if spec.service_account else "--service_account"
@@ -238,18 +247,6 @@ def _check_disk(role: Role) -> None:
         raise UserError(f"{role.job}: disk_gb={role.disk_gb}; write {least} to {most}")
 
 
-def _check_gpus_are_used(spec: JobSpec, role: Role, settings: VertexSettings) -> None:
-    holders = ("ps",) if spec.chief_works else ("chief", "ps")
-    is_idle = role.job in holders and spec.role("worker") and role.accelerator
-    if is_idle and not settings.flex_start:
-        hint = " or add --chief_works behind --" if role.job == "chief" else ""
-        raise UserError(
-            f"{role.job}: --{role.job}_accelerator={role.accelerator}:{role.accelerators}, but a "
-            f"{role.job} of a cluster computes nothing on GPUs; give them to the workers alone"
-            f"{hint}"
-        )
-
-
 def _check_scheduling(spec: JobSpec, settings: VertexSettings) -> None:
     if spec.restarts not in (0, _RETRIES):
         raise UserError(
@@ -277,22 +274,20 @@ def _check_flex_start(spec: JobSpec) -> None:
             "--flex_start is for machines with GPUs, in every role; give "
             "--machine=type=…,accelerator=…, or leave --flex_start out"
         )
-    kind = (first.machine, first.accelerator, first.accelerators, first.disk_type, first.disk_gb)
     for role in others:
-        own = (role.machine, role.accelerator, role.accelerators, role.disk_type, role.disk_gb)
-        if own != kind:
+        if not job_spec.have_equal_machines(role, first):
             raise UserError(
                 f"--flex_start needs the same machine in every role, but the {first.job} has "
-                f"{_shown(kind)} and the {role.job} {_shown(own)}; give "
+                f"{_shown(first)} and the {role.job} {_shown(role)}; give "
                 "--machine=type=…,accelerator=… for all, or leave --flex_start out"
             )
 
 
-def _shown(kind: tuple[str, str, int, str, int]) -> str:
-    machine, accelerator, count, disk, size = kind
-    gpus = f" with {accelerator}:{count}" if accelerator else ""
-    disks = f" and a disk of {size or 'default'} GB ({disk or 'default'})" if disk or size else ""
-    return f"{machine}{gpus}{disks}"
+def _shown(role: Role) -> str:
+    gpus = f" with {role.accelerator}:{role.accelerators}" if role.accelerator else ""
+    disk, size = role.disk_type or "default", role.disk_gb or "default"
+    has_disk = role.disk_type or role.disk_gb
+    return f"{role.machine}{gpus}" + (f" and a disk of {size} GB ({disk})" if has_disk else "")
 
 
 def _check_surroundings(spec: JobSpec, settings: VertexSettings) -> None:

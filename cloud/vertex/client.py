@@ -42,15 +42,14 @@ class RefusedError(UserError):
 class Client:
     """Vertex AI in one region, with the credentials of this process; a stand-in gets none."""
 
-    def __init__(self, settings: VertexSettings, endpoint: str):
+    def __init__(self, settings: VertexSettings):
+        endpoint = settings.endpoint.rstrip("/")
         if endpoint:
             check_endpoint(endpoint)
+        self.settings = settings
         self._library = optional_imports.load("google.cloud.aiplatform_v1", "vertex")
         self._credentials = _credentials(endpoint, settings.project)
-        self._session = self._direct(AuthorizedSession(self._credentials), endpoint)
-        self._endpoint = endpoint
-        self.is_stand_in = bool(endpoint)
-        self.settings = settings
+        self._session = self._direct(AuthorizedSession(self._credentials))
         self.url = endpoint or f"https://{settings.region}-aiplatform.googleapis.com"
         self.logs_url = endpoint or "https://logging.googleapis.com"
 
@@ -58,13 +57,12 @@ class Client:
         """Google's client of a service, such as Job."""
         kind = getattr(self._library, f"{name}ServiceClient")
         transport = kind.get_transport_class("rest")(host=self.url, credentials=self._credentials)
-        self._direct(transport._session, self._endpoint)
+        self._direct(transport._session)
         return kind(transport=transport)
 
-    @staticmethod
-    def _direct(session: Any, endpoint: str) -> Any:
+    def _direct(self, session: Any) -> Any:
         """A session that reaches a stand-in without a proxy and without ~/.netrc."""
-        session.trust_env = not endpoint
+        session.trust_env = not self.settings.endpoint
         return session
 
     def message(self, kind: str, body: Mapping[str, Any]) -> Any:

@@ -86,8 +86,8 @@ def _text(entry: dict[str, Any]) -> str:
 class VertexJobs:
     """The sender of `--target=vertex`."""
 
-    def __init__(self, settings: VertexSettings, endpoint: str):
-        self._client = Client(settings, endpoint)
+    def __init__(self, settings: VertexSettings):
+        self._client = Client(settings)
         self._jobs = self._client.service("Job")
         self._settings = settings
         self._logs: dict[str, Logs] = {}

@@ -9,7 +9,7 @@ from google.api_core import exceptions
 
 from cloud.deployment import model_files
 from cloud.deployment.served_model import ServedModel, digest_of
-from cloud.remote_target import Patience
+from cloud.remote_target import PollOptions
 from cloud.vertex.client import Client, RefusedError, check_bucket
 from cloud.vertex.serving.requests import LABEL, Requests, without_zeros
 from tfps.errors import RunError, UserError
@@ -31,9 +31,9 @@ class OperationFailedError(RunError):
 class Operations:
     """The operations of a region."""
 
-    def __init__(self, client: Client, patience: Patience, say: Callable[[str], None]):
+    def __init__(self, client: Client, polling: PollOptions, say: Callable[[str], None]):
         self._client = client
-        self._patience = patience
+        self._polling = polling
         self._say = say
 
     def run(
@@ -84,13 +84,13 @@ class Operations:
         try:
             while not operation.get("done"):
                 now = time.monotonic()
-                if now - begin >= self._patience.limit_seconds:
-                    limit = f"{self._patience.limit_seconds:g} s (--wait_seconds)"
+                if now - begin >= self._polling.limit_seconds:
+                    limit = f"{self._polling.limit_seconds:g} s (--wait_seconds)"
                     raise RunError(f"{what}: not done after {limit}; {rest}")
                 if now - reported >= _SECONDS_BETWEEN_LINES:
                     reported = now
                     self._say(f"{what}: {now - begin:.0f} s")
-                time.sleep(self._patience.poll_seconds)
+                time.sleep(self._polling.poll_seconds)
                 operation = self._client.operation(name)
         except KeyboardInterrupt:
             self._say(f"{what}: interrupted; {rest}")

@@ -73,7 +73,7 @@ class Predictions:
     def _address(self, endpoint: Endpoint) -> str:
         """Where an endpoint answers: some have an address of their own, and only that."""
         own = endpoint.dedicated_endpoint_enabled and endpoint.dedicated_endpoint_dns
-        return f"https://{own}" if own and not self._client.is_stand_in else self._client.url
+        return f"https://{own}" if own and not self._client.settings.endpoint else self._client.url
 
 
 class _Trial:

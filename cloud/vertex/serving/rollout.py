@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from cloud.remote_target import Patience
+from cloud.remote_target import PollOptions
 from cloud.target import Request
 from cloud.vertex.checks import VertexSettings
 from cloud.vertex.client import Client, shown
@@ -60,15 +60,9 @@ class Candidate:
 class Rollout:
     """Changes what the endpoints of a region serve."""
 
-    def __init__(
-        self,
-        settings: VertexSettings,
-        endpoint: str,
-        patience: Patience,
-        say: Callable[[str], None],
-    ):
-        client = Client(settings, endpoint)
-        operations = Operations(client, patience, say)
+    def __init__(self, settings: VertexSettings, polling: PollOptions, say: Callable[[str], None]):
+        client = Client(settings)
+        operations = Operations(client, polling, say)
         self.models = Models(client, operations, say)
         self.endpoints = Endpoints(client, operations)
         self.predictions = Predictions(client, say)
