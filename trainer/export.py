@@ -77,7 +77,6 @@ def export_checkpoint(
 
 
 def main() -> None:
-    """Exports what the flags name and says what it was."""
     values = flags.FLAGS
     logging.set_verbosity(logging.WARNING)  # not how TensorFlow writes a SavedModel
     objects.check(

@@ -221,7 +221,6 @@ def generate(
 
 
 def main() -> None:
-    """Generates what the flags name and prints a summary."""
     values = flags.FLAGS
     started = time.monotonic()
     experiment = experiment_flags.experiment()

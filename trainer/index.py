@@ -223,7 +223,6 @@ def _copied_records(
 
 
 def main() -> None:
-    """Makes a dataset of what the flags name and prints a summary."""
     values = flags.FLAGS
     started = time.monotonic()
     experiment = ConfiguredExperiment(

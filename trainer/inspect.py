@@ -50,8 +50,6 @@ _SHOWN_DAMAGES = 10
 
 @dataclasses.dataclass(frozen=True)
 class Inspection:
-    """What was found."""
-
     paths: Sequence[str]
     scans: Sequence[ShardScan]
     dataset: Manifest | None  # None for files without a manifest
@@ -61,12 +59,10 @@ class Inspection:
 
     @property
     def records(self) -> int:
-        """Number of all records."""
         return sum(each.shard.records for each in self.scans)
 
 
 def inspect(data: str, processes: int) -> Inspection:
-    """Reads all files."""
     problems: list[str] = []
     dataset = None
     try:

@@ -75,7 +75,6 @@ def predict(
 
 
 def main() -> None:
-    """Predicts what the flags name and prints a summary."""
     values = flags.FLAGS
     started = time.monotonic()
     objects.check(

@@ -111,7 +111,6 @@ def _size(inputs: Sequence[str]) -> int:
 
 
 def main() -> None:
-    """Prepares what the flags name and prints a summary."""
     values = flags.FLAGS
     started = time.monotonic()
     uses = [Use("--input", path) for path in values.input]

@@ -17,6 +17,7 @@ from cloud.local.command import Command
 from tfps.errors import RunError, UserError
 
 _PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)  # loaded here: a child may not after its fork
 _TAIL_BYTES = 8192
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -174,16 +175,30 @@ def check_system() -> None:
         )
 
 
+def end_with(parent: int) -> None:
+    """Has Linux kill this process when the thread of its parent that started it ends."""
+    if _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != parent:  # it ended before the line above took effect
+        os._exit(128 + signal.SIGKILL)
+
+
+def how_ended(code: int) -> str:
+    """What an exit code of `subprocess` says, for people."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:  # real-time signals have no name
+        return f"was killed by signal {-code}"
+
+
 def _child_setup() -> Callable[[], None]:
     """What the child does between fork and exec."""
-    libc = ctypes.CDLL(None, use_errno=True)
     launcher = os.getpid()
 
     def setup() -> None:
-        if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
-            raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-        if os.getppid() != launcher:  # it died before the line above took effect
-            os._exit(128 + signal.SIGKILL)
+        end_with(launcher)
         for number in _STOP_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)

@@ -53,7 +53,6 @@ class PartsOf:
     form: str
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON-ready data."""
         return {"format": _FORMAT, **dataclasses.asdict(self), "checkpoint": list(self.checkpoint)}
 
 

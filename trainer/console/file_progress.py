@@ -17,14 +17,11 @@ from rich.progress import (
 
 
 class FileProgress:
-    """What is done of some work."""
-
     def __init__(self, progress: Progress, total: int | None):
         self._progress = progress
         self._task = progress.add_task("", total=total)
 
     def add(self, done: int, text: str = "") -> None:
-        """Shows that more is done."""
         self._progress.update(self._task, advance=done, description=text)
 
     def write(self, text: str) -> None:

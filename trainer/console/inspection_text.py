@@ -160,7 +160,6 @@ def schema_of(sample: Sequence[Any]) -> list[str]:
 
 
 def shard_table(scans: Sequence[ShardScan]) -> list[str]:
-    """One line per shard."""
     rows = []
     for found in scans:
         shard = found.shard
@@ -184,7 +183,6 @@ def shard_table(scans: Sequence[ShardScan]) -> list[str]:
 
 
 def record(example: Any) -> list[str]:
-    """The values of one record."""
     features = example.features.feature
     shown_names = {name: listed([name]) for name in sorted(features)}
     width = max(map(len, shown_names.values()), default=0)

@@ -21,7 +21,6 @@ class JsonFormatter(logging.Formatter):
         self._labels = dict(labels)
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as a line."""
         message = record.getMessage()
         if record.exc_info:
             message = f"{message}\n{self.formatException(record.exc_info)}"

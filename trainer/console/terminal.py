@@ -33,7 +33,7 @@ class ProgressDisplay:
         self._seconds = _LIVE_SECONDS if is_live else line_seconds
         self._shown: float | None = None
         self._block = LiveBlock()
-        self._is_told = False  # whether whoever relays the output has a status
+        self._has_reported = False  # whether whoever relays the output has a status
         self._lock = threading.RLock()
 
     def show(self, status: Callable[[], RunStatus]) -> None:
@@ -64,13 +64,13 @@ class ProgressDisplay:
         with self._lock:
             if self._block.is_shown:
                 self._write(self._block.replace(()))
-            elif self._is_told:
+            elif self._has_reported:
                 self._write(" \r")
-            self._is_told = False
+            self._has_reported = False
 
     def _draw(self, status: RunStatus) -> None:
         if not self._stream.isatty():
-            self._is_told = True
+            self._has_reported = True
             self._write(f"{status.to_text()}\r")
             return
         from tfps.live_view import view  # loaded here: most tasks draw nothing

@@ -48,7 +48,6 @@ def _lines(table: Table) -> list[str]:
 
 
 def job_summary(job_dir: str, report: Report) -> list[str]:
-    """The summary of a report."""
     examples, cluster = report.examples, report.cluster
     tasks = f"{cluster.workers} workers, {cluster.ps} ps" if cluster.ps else "one process"
     rows = [

@@ -37,8 +37,6 @@ flags.DEFINE_integer(
 
 
 class Work(NamedTuple):
-    """What a chief does."""
-
     experiment: "Experiment"
     prepare: "Prepare"
     use: "DataUse"
@@ -58,7 +56,6 @@ def work(experiment: "Experiment", is_pass: bool) -> Work:
 
 
 def is_pass(cluster: Cluster, job_dir: str) -> bool:
-    """Whether the job is one pass."""
     if _FLAGS.job == TRAIN:
         given = [name for name in _OWN if _FLAGS[name].present]
         if given:
@@ -86,7 +83,6 @@ def is_pass(cluster: Cluster, job_dir: str) -> bool:
 
 
 def plan() -> "PassPlan":
-    """What the pass does."""
     from tfps.checkpoint.saved_values import named_checkpoint
     from trainer.chief.data_pass import PassPlan
 

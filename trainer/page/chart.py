@@ -104,8 +104,6 @@ def _decimal_step(least: float) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """A curve."""
-
     name: str
     points: Sequence[Point]
     color: int = 0

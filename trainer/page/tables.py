@@ -16,8 +16,6 @@ _MOST_TABLES = 100
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table."""
-
     title: str
     header: Sequence[str]  # none for rows that are led by their names
     rows: Sequence[Sequence[str]]

@@ -54,7 +54,6 @@ class ModelApp:
     max_batch: int
 
     def starlette(self) -> Starlette:
-        """The application to serve."""
         places = anyio.CapacityLimiter(os.cpu_count() or 1)
 
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -156,9 +155,9 @@ class ModelApp:
 
     def _page(self, match: re.Match[str], body: bytes) -> Response:
         version = self.versions.newest
-        page = form.page(version, self.name)
-        headers = {"Content-Security-Policy": page.policy, VERSION_HEADER: str(version.number)}
-        return HTMLResponse(page.html, headers=headers)
+        html, policy = form.page(version, self.name)
+        headers = {"Content-Security-Policy": policy, VERSION_HEADER: str(version.number)}
+        return HTMLResponse(html, headers=headers)
 
     def _status(self, match: re.Match[str], body: bytes) -> Response:
         self._check_model(match)
