@@ -15,6 +15,7 @@ from absl import flags
 
 from cloud import deployment_flags, machine_flag, remote_target
 from cloud.command_line import CommandLine
+from cloud.deployment.deployment import ServerSettings
 from cloud.deployment.target import OF_NAME, VERBS, DeployTarget
 from tfps.errors import RunError, UserError
 from tfps.job_dir import JobDir
@@ -75,7 +76,7 @@ def _check(arguments: Sequence[str], job_dir: str, here: bool) -> None:
     target: DeployTarget = line.target()
     place = os.path.abspath(job_dir) if is_local(job_dir) else job_dir.rstrip("/")
     base = JobDir(place).export
-    target.check(deployment_flags.server_settings(line.values, base), base)
+    target.check(ServerSettings(**deployment_flags.fields(line.values, base)), base)
     if here:
         target.check_here()
 

@@ -68,8 +68,6 @@ def say(text: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class PollOptions:
-    """How long, and how often, to look."""
-
     limit_seconds: float
     poll_seconds: float = 10.0
     last_looks: int = 2  # further ones after the end, since lines come in late

@@ -19,8 +19,6 @@ _BUILD_SECONDS = 300
 
 @dataclasses.dataclass(frozen=True)
 class Sdist:
-    """A source distribution."""
-
     name: str  # of the file, such as tfps-0.1.0.tar.gz
     content: bytes
 

@@ -14,8 +14,6 @@ Request = dict[str, Any] | str
 
 @dataclasses.dataclass(frozen=True)
 class JobStatus:
-    """A job at one moment."""
-
     name: str
     title: str
     state: str

@@ -88,7 +88,9 @@ def main() -> None:
     dtype = experiment.train.export_dtype
     _refuse_misfits(values.output, values.format, values.submodel, dtype)
     checkpoint = named_checkpoint(values.checkpoint)
-    data = values.data or experiment.data.eval or _first_data(experiment)
+    data = values.data or experiment.data.eval
+    if not data:
+        data = directories(experiment.data.train, experiment.train.epochs)[0]
     cost = export_checkpoint(
         experiment,
         checkpoint,
@@ -104,11 +106,6 @@ def main() -> None:
     )
     if cost:
         sys.stdout.write(f"{cost}\n")
-
-
-def _first_data(experiment: Experiment) -> str:
-    """The directory of the training data, of the first epoch's where they have others."""
-    return directories(experiment.data.train, experiment.train.epochs)[0]
 
 
 def _refuse_misfits(output: str, form: str, part: str, dtype: str) -> None:

@@ -39,8 +39,6 @@ from trainer.flags import experiment_flags
 
 @dataclasses.dataclass(frozen=True)
 class Predictions:
-    """What a run of predictions came to."""
-
     records: int
     bad_rows: int
     auc: BoundedAuc | None  # None where it is not defined

@@ -185,10 +185,7 @@ def digest_of(files: Mapping[str, model_files.ModelFile]) -> str:
 
 
 def memory_needed(model: ServedModel, versions: int = 1) -> int:
-    """Bytes that a server needs which holds so many versions at once.
-
-    A server loads a new version before it lets the old one go.
-    """
+    """Bytes for a server of so many versions: it loads a new one before it lets one go."""
     return _SERVER_BYTES + math.ceil(model.variables_bytes * _GROWTH) * versions
 
 

@@ -113,10 +113,7 @@ def placement(asked: Hardware, spot: bool = False) -> Json:
 
 
 def mounted(volumes: Sequence[Volume], own: Json) -> tuple[list[Json], list[Json]]:
-    """Volumes as a pod has them, and all mounts of its container, the scratch space's first.
-
-    `own` are further fields of each.
-    """
+    """Volumes of a pod and mounts of its container, scratch first; `own` are further fields."""
     claims: list[Json] = []
     mounts: list[Json] = [{"name": "scratch", "mountPath": SCRATCH}]
     for i, each in enumerate(volumes):

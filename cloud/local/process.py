@@ -41,7 +41,6 @@ class Events:
         self._former = {number: signal.signal(number, _noted) for number in signals}
 
     def watch(self, descriptor: int, on_data: Callable[[], None]) -> None:
-        """Calls `on_data` whenever `descriptor` can be read."""
         self._selector.register(descriptor, selectors.EVENT_READ, on_data)
 
     def forget(self, descriptor: int) -> None:
@@ -50,7 +49,6 @@ class Events:
             self._selector.unregister(descriptor)
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
-        """Calls `action` once, `seconds` from now."""
         heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._order), action))
 
     def wait(self) -> None:

@@ -19,8 +19,6 @@ _TAIL_LINES = 10
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """How long to wait, how often to try."""
-
     grace_seconds: float = 30.0
     max_restarts: int = 3
     backoff_seconds: float = 1.0  # before the first restart; doubles with each further one

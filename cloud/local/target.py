@@ -60,10 +60,7 @@ def from_flags(values: flags.FlagValues) -> "LocalTarget":
 
 @dataclasses.dataclass(frozen=True)
 class LocalTarget(Target):
-    """This machine: tasks are processes, addresses are ports of the loopback interface.
-
-    Machines, images and accounts of a job mean nothing here; everything else is as elsewhere.
-    """
+    """This machine: tasks are processes, with ports of the loopback; machines mean nothing here."""
 
     name = "local"
 
@@ -123,7 +120,15 @@ class LocalTarget(Target):
         return subprocess.run([*argv, "--dry_run"], env=chief.environ, check=False).returncode
 
     def _check(self, spec: JobSpec) -> None:
-        _check(spec)
+        if spec.argument("tensorflow_log"):
+            raise UserError(
+                "--tensorflow_log is set for every task; give the launcher --log_dir=DIR"
+            )
+        if not _is_runnable(spec.module):
+            raise UserError(
+                f"--module={spec.module}: there is no such module to run with `python -m`; write a "
+                "dotted name such as trainer.task, and start in the project's directory"
+            )
         if self.gpus_per_worker and spec.chief_works:
             raise UserError(
                 f"--gpus_per_worker={self.gpus_per_worker} with --chief_works: the worker next to "
@@ -136,16 +141,6 @@ class LocalTarget(Target):
             return pathlib.Path(self.log_dir).absolute()
         is_here = spec.job_dir and "://" not in spec.job_dir
         return pathlib.Path(JobDir(spec.job_dir).logs).absolute() if is_here else None
-
-
-def _check(spec: JobSpec) -> None:
-    if spec.argument("tensorflow_log"):
-        raise UserError("--tensorflow_log is set for every task; give the launcher --log_dir=DIR")
-    if not _is_runnable(spec.module):
-        raise UserError(
-            f"--module={spec.module}: there is no such module to run with `python -m`; write a "
-            "dotted name such as trainer.task, and start in the project's directory"
-        )
 
 
 def _is_runnable(module: str) -> bool:

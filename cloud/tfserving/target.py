@@ -79,10 +79,7 @@ def arguments(files: Sequence[str]) -> list[str]:
 def script(
     deployment: Deployment, files: Sequence[str], address: str, ports: Mapping[int, int]
 ) -> str:
-    """A script that starts the container, with the files that lie beside it.
-
-    The server has no rights, and writes nothing but scratch files.
-    """
+    """A script that starts the container with the files next to it, without rights."""
     own = _options(deployment, address, ports)
     lines = [*own, shlex.quote(deployment.image), *arguments(files)]
     return (

@@ -141,8 +141,9 @@ def mismatch(machine: str, accelerator: str, count: int) -> str:
         return f"{machine} is no machine type; write one such as n2-standard-8"
     if machine in BUILT_IN:
         own = BUILT_IN[machine]
-        wrong = "" if own == (accelerator, count) else f"{machine} has {own[0]}:{own[1]}"
-        return f"{wrong}, not {_show(accelerator, count)}" if wrong else ""
+        asked = f"{accelerator}:{count}" if accelerator else "none"
+        is_same = own == (accelerator, count)
+        return "" if is_same else f"{machine} has {own[0]}:{own[1]}, not {asked}"
     if parts[1] in _FAMILIES_WITH_GPUS:
         known = [name for name in BUILT_IN if name.startswith(f"{parts[1]}-")]
         return f"{machine} is not known; machine types of its family are {', '.join(known)}"
@@ -177,10 +178,6 @@ def memory_bytes(machine: str) -> int:
 def smallest(needed: int) -> str:
     """A machine type with so many bytes of memory, no larger than it must be; empty if none has."""
     return next((name for name in _GROWING if memory_bytes(name) >= needed), "")
-
-
-def _show(accelerator: str, count: int) -> str:
-    return f"{accelerator}:{count}" if accelerator else "none"
 
 
 def check(spec: JobSpec, settings: VertexSettings) -> None:

@@ -84,7 +84,6 @@ class VertexTarget(RemoteTarget):
         return dataclasses.replace(spec, package=self._sdist.path(bucket))
 
     def render(self, spec: JobSpec) -> tuple[Request, ...]:
-        """The body of the one request, a CustomJob."""
         checks.check(spec, self.settings)
         return (custom_job(spec, self.settings),)
 

@@ -207,7 +207,6 @@ class PassPlan:
         )
 
     def kept(self, task: Task) -> tuple[Feature, ...]:
-        """The features that are copied."""
         features = {feature.name: feature for feature in task.features()}
         for name in self.keep:
             if name not in features:

@@ -19,10 +19,7 @@ def check(train: Train) -> None:
 
 
 def deploy_export(arguments: Sequence[str], job_dir: JobDir) -> int:
-    """Deploys the exported version; exit code 0 also where `train.export_if` refuses it.
-
-    The arguments are those of `cloud.deploy` apart from the model.
-    """
+    """Deploys the exported version; exit code 0 also where `train.export_if` refuses it."""
     done = report.load(job_dir)
     if done and done.export_refused:
         _log.warning("not deployed: the model in %s is no version", done.export_refused)

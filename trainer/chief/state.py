@@ -137,7 +137,6 @@ class WorkerChanges:
         self.began, self.went_on, self.examples = time.monotonic(), None, None
 
     def trained(self, examples: int) -> None:
-        """Notes how many records are trained by now."""
         before, self.examples = self.examples, examples
         if before is not None and examples > before and self.went_on is None:
             self.went_on = time.monotonic()
@@ -252,7 +251,6 @@ class ChiefState:
             raise WorkersChangedError(reason)
 
     def trained(self, examples: int) -> None:
-        """Notes how many records are trained by now."""
         self.restart.changes.trained(examples)
         seconds = self.restart.recoveries.trained(examples)
         if seconds is not None:

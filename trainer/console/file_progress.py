@@ -34,10 +34,7 @@ class FileProgress:
 
 @contextlib.contextmanager
 def shown(total: int | None, unit: str = "") -> Iterator[FileProgress]:
-    """Shows a bar on stderr, where that is a terminal, until all is done.
-
-    The total is None where it is not known; an empty unit counts bytes.
-    """
+    """Shows a bar if stderr is a terminal; None is an unknown total, an empty unit bytes."""
     console = Console(stderr=True)
     counted = (
         (MofNCompleteColumn(), TextColumn(unit))

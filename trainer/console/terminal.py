@@ -96,10 +96,7 @@ class _AboveTheView(logging.StreamHandler):
 
 
 def redirect_noise(path: str) -> None:
-    """Sends what native code writes to stderr to a file; Python's own stderr stays.
-
-    Call before TensorFlow is loaded.
-    """
+    """Sends native code's stderr to a file, not Python's; call before TensorFlow is loaded."""
     try:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

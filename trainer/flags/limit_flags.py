@@ -78,7 +78,7 @@ def check(cluster: Cluster) -> None:
 
 
 def deploy_arguments(is_pass: bool) -> tuple[str, ...]:
-    """What `cloud.deploy` is given apart from the model; nothing to deploy none, as a pass must."""
+    """The arguments of `cloud.deploy` apart from the model; none where nothing is deployed."""
     if not _FLAGS.deploy_to:
         return ()
     if is_pass:

@@ -139,7 +139,6 @@ class Chart:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no point to be drawn."""
         return not any(each.drawn for each in self.series)
 
     @property

@@ -55,7 +55,6 @@ class JobRecord:
 
     @property
     def last_run(self) -> RunBegan | None:
-        """What the last chief said of itself."""
         return next(reversed(self.all(RunBegan)), None)
 
     def kept_samples(self) -> list[Sampled]:

@@ -144,10 +144,7 @@ _TEMPLATE = "page.html.j2"
 
 
 def page(jobs: Sequence[JobRecord], refresh_seconds: int = 0) -> str:
-    """The page of a job, or of several that are compared; all that they say is escaped.
-
-    A browser loads it again after `refresh_seconds`; 0 for never.
-    """
+    """The page of jobs, all of it escaped; browsers load it again unless `refresh_seconds` is 0."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("trainer.page", ""),
         autoescape=True,

@@ -119,8 +119,8 @@ class ServingOnKubernetes(DeployTarget):
         found = self.kubectl.list("deployments", owned())
         for each in sorted(found, key=lambda x: str(x["metadata"]["creationTimestamp"]))[::-1]:
             state = f"{_answering(each)} of {each['spec'].get('replicas', 1)} servers answer"
-            name, created = manifests.deployment_of(each), each["metadata"]["creationTimestamp"]
-            say(f"{created}  {name:<20}  {state}  {_model(each)}")
+            name = each["metadata"]["labels"].get(manifests.INSTANCE, "")
+            say(f"{each['metadata']['creationTimestamp']}  {name:<20}  {state}  {_model(each)}")
         return EXIT_OK
 
     def describe(self, name: str) -> int:

@@ -29,8 +29,6 @@ class OperationFailedError(RunError):
 
 
 class Operations:
-    """The operations of a region."""
-
     def __init__(self, client: Client, polling: PollOptions, say: Callable[[str], None]):
         self._client = client
         self._polling = polling
@@ -101,8 +99,6 @@ class Operations:
 
 
 class Models:
-    """The models of a region."""
-
     def __init__(self, client: Client, operations: Operations, say: Callable[[str], None]):
         self._client = client
         self._service = client.service("Model")
@@ -209,8 +205,6 @@ def _copy(source: str, target: str) -> None:
 
 
 class Endpoints:
-    """The endpoints of a region."""
-
     def __init__(self, client: Client, operations: Operations):
         self._client = client
         self._service = client.service("Endpoint")
@@ -361,7 +355,6 @@ class Endpoints:
 
 
 def deployed_models(endpoint: Endpoint) -> dict[str, DeployedModel]:
-    """What is deployed to an endpoint, by id."""
     return {each.id: each for each in endpoint.deployed_models}
 
 

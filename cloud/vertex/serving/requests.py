@@ -55,7 +55,6 @@ class Requests:
         return f"{count} {mine.machine}{gpus}"
 
     def version(self) -> dict[str, Any]:
-        """The version of the model, a Model."""
         return {
             "displayName": self.name,
             "versionAliases": [self.alias, *self.aliases],

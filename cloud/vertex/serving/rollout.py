@@ -52,10 +52,6 @@ class Candidate:
         found = (name, deployed.model_version_id or version)
         return found == (self.model, self.version) and _place(deployed) == _place(self.wanted)
 
-    def first_share(self, others: Mapping[str, int]) -> int:
-        """Percents of the traffic with which it is tried, next to what others have."""
-        return _TRIAL if any(others.values()) and self.share == WHOLE else self.share
-
 
 class Rollout:
     """Changes what the endpoints of a region serve."""
@@ -134,7 +130,6 @@ class Rollout:
             yield f"model {model.display_name}  {model.name}"
 
     def described(self, name: str) -> list[Request]:
-        """An endpoint, and the versions of its model."""
         return [*map(shown, [self.endpoints.get(name), *self.models.versions(name)])]
 
     def _take_away(self, name: str, deployed: str) -> None:
@@ -177,7 +172,8 @@ class Rollout:
         if split.get(deployed):
             return
         others = {name: share for name, share in split.items() if name != deployed}
-        share = candidate.first_share(others)
+        is_trial = candidate.share == WHOLE and any(others.values())
+        share = _TRIAL if is_trial else candidate.share
         if deployed in split:
             self.endpoints.set_traffic(endpoint, joined(others, deployed, share))
             return
@@ -193,10 +189,7 @@ class Rollout:
         self.predictions.check(endpoint, deployed, share, candidate.records)
 
     def _settle(self, name: str, deployed: str, share: int) -> None:
-        """Gives a deployed model its traffic; with all of it, takes everything else away.
-
-        If that fails half-way, the same command resumes it.
-        """
+        """Gives a deployed model its traffic; with all of it, takes the rest away; repeatable."""
         endpoint = self.endpoints.get(name)
         others = {key: each for key, each in split_of(endpoint).items() if key != deployed}
         is_shared = share < WHOLE and any(others.values())
