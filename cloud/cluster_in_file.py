@@ -8,7 +8,6 @@ MOST_BYTES = 16 << 10
 
 
 def is_needed(cluster: str) -> bool:
-    """Whether a cluster goes into a file."""
     return len(cluster) > MOST_BYTES
 
 

@@ -45,25 +45,16 @@ def pairs(flag: str, texts: Sequence[str]) -> dict[str, str]:
 class CommandLine:
     """Flags of a program and of all its targets, and what is parsed of them.
 
-    A target is a module with `define_flags(values)` and `from_flags(values)`. Loading it loads no
-    client of its platform.
+    A target is a module with `define_flags(values)`, and `from_flags(values)`, which returns what
+    they describe. Loading it loads no client of its platform.
     """
 
     def __init__(self, program: str, targets: Mapping[str, str], define_own: DefineFlags):
         self.values = flags.FlagValues()  # an own set, since absl.logging has a --log_dir too
         self._program = program
         self._targets = targets
-        self._define(define_own)
-        self._owners: dict[str, str] = {}  # the first target that has a flag
-        for module in dict.fromkeys(targets.values()):
-            name = next(name for name, own in targets.items() if own == module)
-            before = set(self.values)
-            importlib.import_module(module).define_flags(self.values)
-            self._owners |= dict.fromkeys(set(self.values) - before, name)
-
-    def _define(self, define_own: DefineFlags) -> None:
         values, form = self.values, remote_target.FORMATS[0]
-        flags.DEFINE_enum("target", None, list(self._targets), "Platform.", flag_values=values)
+        flags.DEFINE_enum("target", None, list(targets), "Platform.", flag_values=values)
         flags.DEFINE_boolean(
             "dry_run", False, "Prints the requests; sends nothing.", flag_values=values
         )
@@ -72,6 +63,12 @@ class CommandLine:
         )
         flags.DEFINE_boolean("help", False, "Show this help.", short_name="h", flag_values=values)
         define_own(values)
+        self._owners: dict[str, str] = {}  # the first target that has a flag
+        for module in dict.fromkeys(targets.values()):
+            name = next(name for name, own in targets.items() if own == module)
+            before = set(self.values)
+            importlib.import_module(module).define_flags(self.values)
+            self._owners |= dict.fromkeys(set(self.values) - before, name)
 
     def parse(self, argv: Sequence[str]) -> tuple[list[str], list[str]]:
         """Parses the flags; returns what else stands before `--`, and what after."""

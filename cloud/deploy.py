@@ -15,6 +15,7 @@ from absl import flags
 
 from cloud import deployment_flags, machine_flag, remote_target
 from cloud.command_line import CommandLine
+from cloud.deployment.deployment import ServerSettings
 from cloud.deployment.target import OF_NAME, VERBS, DeployTarget
 from tfps.errors import RunError, UserError
 from tfps.job_dir import JobDir
@@ -29,11 +30,7 @@ _PROGRAM = "python -m cloud.deploy"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Renders, makes or manages one deployment.
-
-    Returns:
-        The exit code: 0, 2 for a mistake of the user, 3 when a platform failed or was too slow.
-    """
+    """Renders, makes or manages one deployment; 2 for a mistake of the user, 3 of a platform."""
     try:
         line = CommandLine(_PROGRAM, _TARGETS, deployment_flags.define)
         machine_flag.refuse_former(argv)
@@ -54,11 +51,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def check(deploy_to: str, job_dir: str, *, here: bool) -> tuple[str, ...]:
-    """Looks at flags with which a job is to deploy its model once it has trained it.
-
-    Args:
-        here: Whether this machine will deploy, and so must have what that needs.
-    """
+    """Checks a job's --deploy_to; `here` if this machine will deploy, and needs what that takes."""
     try:
         arguments = tuple(shlex.split(deploy_to))
     except ValueError as error:
@@ -83,7 +76,7 @@ def _check(arguments: Sequence[str], job_dir: str, here: bool) -> None:
     target: DeployTarget = line.target()
     place = os.path.abspath(job_dir) if is_local(job_dir) else job_dir.rstrip("/")
     base = JobDir(place).export
-    target.check(deployment_flags.server_settings(line.values, base), base)
+    target.check(ServerSettings(**deployment_flags.fields(line.values, base)), base)
     if here:
         target.check_here()
 

@@ -5,7 +5,7 @@ from typing import Any
 from absl import flags
 
 from cloud import command_line, machine_flag
-from cloud.deployment.deployment import IMAGE, Deployment, ServerSettings, default_name
+from cloud.deployment.deployment import IMAGE, Deployment, default_name
 from cloud.deployment.served_model import ServedModel
 from tfps.errors import UserError
 
@@ -31,7 +31,6 @@ OF_DEPLOYMENT = (*_TEXTS, *_NUMBERS, *_LISTS)
 
 
 def define(values: flags.FlagValues) -> None:
-    """Defines the flags."""
     for name, text in _TEXTS.items():
         flags.DEFINE_string(name, None, text, flag_values=values)
     for name, text in _NUMBERS.items():
@@ -50,16 +49,11 @@ def build(values: flags.FlagValues) -> Deployment:
     if not values.model:
         raise UserError("--model is missing; name the JOB_DIR of a job, or what it has exported")
     model = ServedModel.read(values.model, values.version or 0)
-    return Deployment(**_fields(values, model.base), model=model)
+    return Deployment(**fields(values, model.base), model=model)
 
 
-def server_settings(values: flags.FlagValues, base: str) -> ServerSettings:
-    """What the flags say of a deployment whose model is not there yet."""
-    return ServerSettings(**_fields(values, base))
-
-
-def _fields(values: flags.FlagValues, base: str) -> dict[str, Any]:
-    """All fields but the model."""
+def fields(values: flags.FlagValues, base: str) -> dict[str, Any]:
+    """All fields but the model, which need not be there yet: those of `ServerSettings`."""
     found: dict[str, Any] = {"name": values.name or default_name(base)}
     for name in ("image", "max_batch_size", "service_account"):
         if values[name].value is not None:

@@ -35,8 +35,6 @@ _MACHINE_TEXT = (
 
 
 def define(values: flags.FlagValues) -> None:
-    """Defines the flags."""
-
     def string(name: str, text: str) -> None:
         flags.DEFINE_string(name, None, text, flag_values=values)
 

@@ -41,29 +41,21 @@ def check_labels(labels: Mapping[str, str]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Role:
-    """So many equal tasks of a job.
+    """Equal tasks of a job, on one kind of machine; an empty text or 0 leaves it to the platform.
 
     A platform uses what it knows of the machine, and refuses what it cannot give: Vertex AI asks
     for a machine type, Kubernetes and Slurm for CPUs and memory.
-
-    Attributes:
-        machine: The platform's machine type, such as n2-standard-8; empty for its choice.
-        cpus: CPU cores of each task; 0 for the platform's choice.
-        memory_bytes: Memory of each task; 0 for the platform's choice.
-        accelerator: The platform's name of a GPU, such as NVIDIA_L4; empty for none.
-        disk_gb: Boot disk or scratch space of each task, in GB; 0 for the platform's choice.
-        disk_type: The platform's disk type, such as pd-ssd; empty for its choice.
     """
 
     job: str
     replicas: int = 1
-    machine: str = ""
-    cpus: int = 0
+    machine: str = ""  # the platform's type, such as n2-standard-8
+    cpus: int = 0  # cores of each task
     memory_bytes: int = 0
-    accelerator: str = ""
+    accelerator: str = ""  # the platform's name of a GPU, such as NVIDIA_L4
     accelerators: int = 0
-    disk_gb: int = 0
-    disk_type: str = ""
+    disk_gb: int = 0  # boot disk or scratch space of each task
+    disk_type: str = ""  # the platform's, such as pd-ssd
 
     def __post_init__(self) -> None:
         if self.job not in JOBS:
@@ -89,35 +81,26 @@ class JobSpec:
     """One job: what its tasks run, on how many machines of which kind, under which limits.
 
     Every task runs the same module with the same arguments; its role comes from TF_CONFIG, which
-    the platform sets. With a chief alone there is no cluster: one process that does everything.
-
-    Attributes:
-        name: 1 to 40 lowercase letters, digits and "-", beginning with a letter.
-        roles: In the order chief, worker, ps, evaluator; roles without tasks are left out.
-        package: Directory of the project whose source distribution is installed in the image before
-            the start, or the address of that file; empty if the image holds the project.
-        service_account: Account that the tasks run as; empty for the platform's default.
-        network: Network that the tasks are in; empty for the platform's default.
-        timeout_seconds: After which the job is ended; 0 for the platform's own limit, if any.
-        queue_seconds: How long the job may wait for its machines; 0 for the platform's own limit.
-        spot: Whether machines may be taken away at any time, for a lower price.
-        restarts: How often one task is restarted, or where a platform knows only that, the job.
+    the platform sets. With a chief alone there is no cluster: one process does everything. An empty
+    text or 0 leaves a thing to the platform.
     """
 
-    name: str
+    name: str  # 1 to 40 lowercase letters, digits and "-", beginning with a letter
     arguments: tuple[str, ...]
-    roles: tuple[Role, ...]
+    roles: tuple[Role, ...]  # in the order chief, worker, ps, evaluator; only those with tasks
     module: str = "trainer.task"
     image: str = ""
+    # Directory of the project whose source distribution is installed in the image before the start,
+    # or the address of that file; empty if the image holds the project.
     package: str = ""
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    service_account: str = ""
-    network: str = ""
-    timeout_seconds: int = 0
-    queue_seconds: int = 0
-    spot: bool = False
-    restarts: int = 3
+    service_account: str = ""  # that the tasks run as
+    network: str = ""  # that the tasks are in
+    timeout_seconds: int = 0  # after which the job is ended
+    queue_seconds: int = 0  # for which the job may wait for machines
+    spot: bool = False  # machines may be taken away at any time, for a lower price
+    restarts: int = 3  # of each task, or of the job where a platform knows only that
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -135,12 +118,10 @@ class JobSpec:
 
     @property
     def job_dir(self) -> str:
-        """The tasks' --job_dir, empty if they have none."""
         return self.argument("job_dir")
 
     @property
     def tasks(self) -> int:
-        """Number of tasks, of all roles."""
         return sum(role.replicas for role in self.roles)
 
     def role(self, job: str) -> Role | None:
@@ -258,9 +239,6 @@ def with_default(spec: JobSpec, has_own_machines: bool) -> JobSpec:
 
     A job has one where its chief has a worker's machine and its arguments do not say
     --nochief_works. What is added comes before the job's own arguments, which therefore win.
-
-    Args:
-        has_own_machines: Whether the platform gives each task what its role asks for.
     """
     added = []
     if has_own_machines and spec.module == "trainer.task" and has_workers_machine(spec):
@@ -279,7 +257,24 @@ def has_workers_machine(spec: JobSpec) -> bool:
         return False
     if not (worker.machine or worker.cpus):
         return False
-    return _machine(chief) == _machine(worker)
+    return have_equal_machines(chief, worker)
+
+
+def have_equal_machines(first: Role, second: Role) -> bool:
+    return dataclasses.replace(first, job=second.job, replicas=second.replicas) == second
+
+
+def refuse_idle_gpus(spec: JobSpec) -> None:
+    """Refuses GPUs for tasks that compute nothing on them; without ps the chief trains as well."""
+    for role in spec.roles:
+        leads = role.job == "chief" and spec.role("ps") and not spec.chief_works
+        if role.accelerator and (leads or role.job == "ps"):
+            hint = ", or add --chief_works behind --" if leads else ""
+            raise UserError(
+                f"{role.job}: accelerator={role.accelerator}, but the {role.job} of a cluster "
+                "computes nothing on a GPU; give GPUs to the workers with "
+                f"--machine=worker:accelerator=…{hint}"
+            )
 
 
 def port(spec: JobSpec, chiefs_port: int) -> int | None:
@@ -293,7 +288,3 @@ def port(spec: JobSpec, chiefs_port: int) -> int | None:
             f"chief's, {chiefs_port}, or leave it out for {chief_worker_port_of(chiefs_port, 0)}"
         )
     return chief_worker_port_of(chiefs_port, int(text))
-
-
-def _machine(role: Role) -> Role:
-    return dataclasses.replace(role, job="worker", replicas=1)

@@ -15,12 +15,7 @@ _FORMER = re.compile(
 
 
 def fields(flag: str, text: str, keys: Sequence[str]) -> dict[str, Any]:
-    """The fields of a role or of servers that a text names.
-
-    Args:
-        flag: What stands before the text, for messages: `--machine=` or `--machine=ROLE:`.
-        keys: Those that the program takes.
-    """
+    """What `text` names of a role or of servers; `flag` is --machine= or --machine=ROLE:."""
     found: dict[str, Any] = {}
     for each in text.split(","):
         key, equals, value = each.partition("=")

@@ -18,14 +18,7 @@ from tfps.errors import EXIT_OK, EXIT_RUN, UserError
 
 
 def main(argv: Sequence[str]) -> int:
-    """Asks a task.
-
-    Args:
-        argv: Program name, and the address if it is not that of TF_CONFIG.
-
-    Returns:
-        0 if it answers or serves nothing, 2 for a wrong address, 3 if it does not answer.
-    """
+    """Asks the task of TF_CONFIG, or at an address; 0 if it answers or serves nothing, 3 if not."""
     try:
         address = _address(argv[1:])
         if address is None:

@@ -25,11 +25,7 @@ _NAME = "submit"  # whose lines the follower's own are
 
 
 def write(requests: Sequence[Request], form: str) -> str:
-    """Requests as text.
-
-    Args:
-        form: yaml or json; several JSON documents follow each other.
-    """
+    """Requests as yaml or json text; several JSON documents follow each other."""
     texts = [each if isinstance(each, str) else _encode(each, form) for each in requests]
     return ("---\n" if form == "yaml" else "").join(texts)
 
@@ -59,43 +55,37 @@ def said(fields: Mapping[str, Any]) -> str:
 
 
 def teller(task: str, labels: Mapping[str, Any]) -> str:
-    """Whose line it is: a chief's container has those of the worker beside it, too."""
+    """Whose line it is: a chief's container has those of the worker next to it, too."""
     role, index = labels.get("role"), str(labels.get("index"))
     if task == "chief" and role == "worker" and index.isdecimal():
         return TaskName(role, int(index)).label
     return task
 
 
+def say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201 - what the verbs are for
+
+
 @dataclasses.dataclass(frozen=True)
-class Patience:
-    """How long, and how often, to look.
-
-    Attributes:
-        last_looks: Further looks for lines after the end, since they come in late.
-    """
-
+class PollOptions:
     limit_seconds: float
     poll_seconds: float = 10.0
-    last_looks: int = 2
+    last_looks: int = 2  # further ones after the end, since lines come in late
 
 
 class Follower:
     """Prints the state of a job and what its tasks write, until it ends."""
 
-    def __init__(self, sender: JobClient, patience: Patience):
+    def __init__(self, sender: JobClient, polling: PollOptions):
         is_terminal = sys.stdout.isatty()
         has_colour = is_terminal and "NO_COLOR" not in os.environ
         self._sender = sender
-        self._patience = patience
+        self._polling = polling
         self._relay = TaskOutput(sys.stdout.fileno(), is_terminal, has_colour)
         self._has_lines = True  # whether the lines can be read
 
     def follow(self, job: str, again: str) -> int:
-        """Follows a job.
-
-        Returns:
-            0 once the job has ended well.
-        """
+        """Follows a job to its end; returns 0 if that is a good one."""
         try:
             status = self._watch(job)
         except KeyboardInterrupt:
@@ -112,7 +102,7 @@ class Follower:
 
     def _watch(self, job: str) -> JobStatus:
         """Shows states and lines until the job has ended; returns its last state."""
-        deadline = time.monotonic() + self._patience.limit_seconds
+        deadline = time.monotonic() + self._polling.limit_seconds
         state = ""
         while True:
             status = self._sender.status(job)
@@ -123,13 +113,13 @@ class Follower:
             if status.has_ended:
                 break
             if time.monotonic() >= deadline:
-                limit = f"{self._patience.limit_seconds:g} s (--wait_seconds)"
+                limit = f"{self._polling.limit_seconds:g} s (--wait_seconds)"
                 raise RunError(f"{job} is {state} after {limit}")
             if self._relay.is_broken:
                 raise RunError("the output is closed")
-            time.sleep(self._patience.poll_seconds)
-        for _ in range(self._patience.last_looks if self._has_lines else 0):
-            time.sleep(self._patience.poll_seconds)
+            time.sleep(self._polling.poll_seconds)
+        for _ in range(self._polling.last_looks if self._has_lines else 0):
+            time.sleep(self._polling.poll_seconds)
             self._show_lines(job)
         return status
 
@@ -156,11 +146,11 @@ def _hints(job: str, again: str) -> str:
     return f"follow it with `{program} follow {job} {again}`, end it with `{program} cancel …`"
 
 
+@dataclasses.dataclass
 class RemoteTarget(Target):
     """A target with a sender, which does all that follows the rendering."""
 
-    def __init__(self, patience: Patience):
-        self._patience = patience
+    polling: PollOptions
 
     @property
     @abc.abstractmethod
@@ -182,41 +172,33 @@ class RemoteTarget(Target):
         try:
             job = sender.send(rendered)
         except KeyboardInterrupt:
-            _say("interrupted while the job was sent: look with the verb list whether it exists")
+            say("interrupted while the job was sent: look with the verb list whether it exists")
             raise
-        _say(f"submitted {job}")
+        say(f"submitted {job}")
         if spec.chief_works:
-            _say("a worker runs next to the chief (--nochief_works behind -- leaves it out)")
+            say("a worker runs next to the chief (--nochief_works behind -- leaves it out)")
         if wait:
             return self._follow(sender, job)
         for verb in ("follow", "cancel"):
-            _say(f"{verb}: python -m cloud.submit {verb} {job} {self.again}")
+            say(f"{verb}: python -m cloud.submit {verb} {job} {self.again}")
         return EXIT_OK
 
     def follow(self, job: str) -> int:
-        """Shows the state and the tasks' output of a job until it ends."""
         return self._follow(self.sender(), job)
 
     def cancel(self, job: str) -> int:
-        """Asks the platform to end a job."""
         self.sender().cancel(job)
-        _say(f"{job}: asked to end")
+        say(f"{job}: asked to end")
         return EXIT_OK
 
     def list(self) -> int:
-        """Prints the jobs that were submitted by this program, the newest first."""
         for status in self.sender().list():
-            _say(f"{status.created}  {status.state:<10}  {status.title}  {status.name}")
+            say(f"{status.created}  {status.state:<10}  {status.title}  {status.name}")
         return EXIT_OK
 
     def describe(self, job: str) -> int:
-        """Prints all that the platform says of a job, as YAML."""
-        _say(write([self.sender().describe(job)], "yaml").rstrip("\n"))
+        say(write([self.sender().describe(job)], "yaml").rstrip("\n"))
         return EXIT_OK
 
     def _follow(self, sender: JobClient, job: str) -> int:
-        return Follower(sender, self._patience).follow(job, self.again)
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)  # noqa: T201 - what the verbs are for
+        return Follower(sender, self.polling).follow(job, self.again)

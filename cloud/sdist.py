@@ -19,13 +19,7 @@ _BUILD_SECONDS = 300
 
 @dataclasses.dataclass(frozen=True)
 class Sdist:
-    """A source distribution.
-
-    Attributes:
-        name: Name of the file, such as tfps-0.1.0.tar.gz.
-    """
-
-    name: str
+    name: str  # of the file, such as tfps-0.1.0.tar.gz
     content: bytes
 
     @classmethod

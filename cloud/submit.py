@@ -41,12 +41,7 @@ def _define_flags(values: flags.FlagValues) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Renders, sends or manages one job.
-
-    Returns:
-        The exit code: 0, 2 for a mistake of the user, 3 when a platform or a job failed, or what
-        the job ended with.
-    """
+    """Renders, sends or manages one job; 2 for a user's mistake, 3 if platform or job failed."""
     try:
         line = CommandLine(_PROGRAM, _TARGETS, _define_flags)
         values = line.values

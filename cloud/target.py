@@ -14,8 +14,6 @@ Request = dict[str, Any] | str
 
 @dataclasses.dataclass(frozen=True)
 class JobStatus:
-    """A job at one moment."""
-
     name: str
     title: str
     state: str
@@ -30,14 +28,10 @@ class Target(abc.ABC):
 
     `render` is pure: it needs no credentials, no network and no client package. Everything that
     reaches the platform is in the other methods, which import its client when they are called.
-
-    Attributes:
-        has_own_machines: Whether each task gets the machine that its role asks for, and shares it
-            with no other.
     """
 
     name: ClassVar[str]
-    has_own_machines: ClassVar[bool] = False
+    has_own_machines: ClassVar[bool] = False  # each task has what its role asks for, alone
 
     def prepare(self, spec: JobSpec) -> JobSpec:
         """Makes on this machine what the requests name, such as a package; sends nothing."""

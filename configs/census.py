@@ -163,22 +163,11 @@ class Census(tfps.Task):
         return keras.Model(inputs, self.logits(deep, wide))
 
     def embedding(self, rows: int, dim: int, **options: Any) -> keras.layers.Layer:
-        """The layer of a categorical feature, or of a cross.
-
-        Args:
-            rows: Number of ids.
-            dim: Length of a row.
-            **options: Of the layer.
-        """
+        """The layer of a categorical feature, or of a cross, with `rows` ids."""
         return keras.layers.Embedding(rows, dim, **options)
 
     def logits(self, deep: Sequence[Any], wide: Sequence[Any]) -> Any:
-        """Logits `[batch, 1]`.
-
-        Args:
-            deep: Numbers and embeddings, `[batch, n]` each.
-            wide: Parts of the logit, `[batch, 1]` each.
-        """
+        """Logits `[batch, 1]` of inputs `[batch, n]` of the MLP, and of parts `[batch, 1]`."""
         hidden = keras.layers.Concatenate(name="concatenated")(deep)
         for index, units in enumerate(self.mlp, start=1):
             hidden = keras.layers.Dense(units, activation="relu", name=f"hidden_{index}")(hidden)

@@ -70,11 +70,7 @@ class Criteo(tfps.Task):
         return keras.Model({"integers": integers, "categoricals": categoricals}, logits)
 
     def embedding(self, name: str) -> keras.layers.Layer:
-        """The layer of a categorical feature.
-
-        Args:
-            name: The feature's.
-        """
+        """The layer of a categorical feature."""
         return keras.layers.Embedding(self.rows_per_table, self.dim, name=name)
 
     def loss(self) -> keras.losses.Loss:

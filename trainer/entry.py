@@ -33,13 +33,10 @@ def run(
     """Parses the flags, runs `main` and exits with its status (None is 0).
 
     A bad flag, a `UserError` and a `RunError` end as one line `error: …` on stderr, without a
-    traceback, with the exit code 2, or the exception's own.
-
-    Args:
-        has_lasting_threads: Ends the process without waiting for its threads: those that wait for
-            closures in flight, and TensorFlow's servers, cannot be told to end.
-        operand: Name of a flag whose value may be given without the flag; of one that may be given
-            several times, all values.
+    traceback, with the exit code 2, or the exception's own. With `has_lasting_threads` the process
+    ends without waiting for its threads: those that wait for closures in flight, and TensorFlow's
+    servers, cannot be ended. `operand` names a flag whose value, or values if there may be several,
+    needs no flag.
     """
 
     def guarded(arguments: list[str]) -> int | None:

@@ -33,14 +33,9 @@ class Evaluator:
     def __init__(
         self, inputs: RunInputs, end_of_chief: concurrent.futures.Future, stall_seconds: float
     ):
-        """Creates the parameters, all in this process.
-
-        Args:
-            end_of_chief: Done when the chief will write no more checkpoints; holds the error if the
-                chief never came, or went away without being done.
-        """
         _refuse_what_does_not_fit(inputs)
         self._inputs = inputs
+        # Done behind the last checkpoint; has the error of a lost chief.
         self._end_of_chief = end_of_chief
         monitor = TaskMonitor({})
         self._engine = Engine.build(inputs, LocalExecutor(), monitor, stall_seconds)

@@ -46,18 +46,12 @@ def export_checkpoint(
     part: str = "",
     dtype: str = FLOAT32,
 ) -> DtypeCost | None:
-    """Exports the model that a checkpoint holds.
+    """Exports a checkpoint's model; returns what the dtype costs and saves, None for float32.
 
-    Args:
-        checkpoint: Of parameters on any number of ps. This process gets to hold the dense
-            parameters and small tables; for a file of Keras's all tables, without slots.
-        output: Directory or file to write; one that exists is replaced.
-        data: Dataset whose first records the exported model is tried on; empty for records that are
-            drawn.
-        part: Name of a model within the model, for a file of Keras's; empty for all of it.
-
-    Returns:
-        What the dtype costs and saves; None for float32.
+    The checkpoint may be of any number of ps. This process gets to hold the dense parameters and
+    small tables; for a file of Keras's all tables, without slots. The exported model is tried on
+    the first records of `data`, or on drawn ones. `part` names a model within the model, for a file
+    of Keras's.
     """
     manifest = read_data(experiment.task, data, DataUse("--data")) if data else None
     task, train = experiment.task, experiment.train
@@ -83,7 +77,6 @@ def export_checkpoint(
 
 
 def main() -> None:
-    """Exports what the flags name and says what it was."""
     values = flags.FLAGS
     logging.set_verbosity(logging.WARNING)  # not how TensorFlow writes a SavedModel
     objects.check(
@@ -95,7 +88,9 @@ def main() -> None:
     dtype = experiment.train.export_dtype
     _refuse_misfits(values.output, values.format, values.submodel, dtype)
     checkpoint = named_checkpoint(values.checkpoint)
-    data = values.data or experiment.data.eval or _first_data(experiment)
+    data = values.data or experiment.data.eval
+    if not data:
+        data = directories(experiment.data.train, experiment.train.epochs)[0]
     cost = export_checkpoint(
         experiment,
         checkpoint,
@@ -111,11 +106,6 @@ def main() -> None:
     )
     if cost:
         sys.stdout.write(f"{cost}\n")
-
-
-def _first_data(experiment: Experiment) -> str:
-    """The directory of the training data, of the first epoch's where they have others."""
-    return directories(experiment.data.train, experiment.train.epochs)[0]
 
 
 def _refuse_misfits(output: str, form: str, part: str, dtype: str) -> None:

@@ -187,14 +187,7 @@ def generate(
     name: str = "",
     overwrite: bool = False,
 ) -> Manifest:
-    """Writes a dataset of drawn records.
-
-    Args:
-        name: Prefix of the shards; the experiment's name when empty.
-
-    Returns:
-        The dataset's manifest, with the best AUC if there is a single label.
-    """
+    """Writes drawn records; the manifest has the best AUC if there is a single label."""
     task = experiment.task
     features, labels = task.features(), task.labels()
     signals = [
@@ -228,7 +221,6 @@ def generate(
 
 
 def main() -> None:
-    """Generates what the flags name and prints a summary."""
     values = flags.FLAGS
     started = time.monotonic()
     experiment = experiment_flags.experiment()

@@ -50,11 +50,7 @@ from trainer.flags import experiment_flags, shuffle_flags
 def index(
     experiment: Experiment, data: str, processes: int, name: str = "", overwrite: bool = False
 ) -> tuple[Manifest, list[ShardScan]]:
-    """Writes index and manifest beside TFRecord files.
-
-    Args:
-        name: Of the dataset; the experiment's when empty.
-    """
+    """Writes index and manifest next to TFRecord files."""
     schema = experiment.task.schema()
     manifest.check_name(name := name or experiment.name)
     try:
@@ -227,7 +223,6 @@ def _copied_records(
 
 
 def main() -> None:
-    """Makes a dataset of what the flags name and prints a summary."""
     values = flags.FLAGS
     started = time.monotonic()
     experiment = ConfiguredExperiment(

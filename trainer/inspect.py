@@ -50,28 +50,19 @@ _SHOWN_DAMAGES = 10
 
 @dataclasses.dataclass(frozen=True)
 class Inspection:
-    """What was found.
-
-    Attributes:
-        dataset: The manifest, None for files without one.
-        schema: What the manifest says of the records; of files without one, what some of them have.
-    """
-
     paths: Sequence[str]
     scans: Sequence[ShardScan]
-    dataset: Manifest | None
+    dataset: Manifest | None  # None for files without a manifest
     problems: list[str]
-    schema: Schema
+    schema: Schema  # the manifest's; without one, what some of the records have
     counts: Counts
 
     @property
     def records(self) -> int:
-        """Number of all records."""
         return sum(each.shard.records for each in self.scans)
 
 
 def inspect(data: str, processes: int) -> Inspection:
-    """Reads all files."""
     problems: list[str] = []
     dataset = None
     try:

@@ -39,26 +39,16 @@ from trainer.flags import experiment_flags
 
 @dataclasses.dataclass(frozen=True)
 class Predictions:
-    """What a run of predictions came to.
-
-    Attributes:
-        auc: Of labels and predictions; None where it is not defined.
-    """
-
     records: int
     bad_rows: int
-    auc: BoundedAuc | None
+    auc: BoundedAuc | None  # None where it is not defined
     without_auc: str
 
 
 def predict(
     model: ExportedModel, source: PredictionInput, output: str, batch_size: int, overwrite: bool
 ) -> Predictions:
-    """Predicts all records and writes the file.
-
-    Args:
-        output: Path of the file, local or `gs://`: Parquet if it ends in `.parquet`, else CSV.
-    """
+    """Predicts all records and writes the file: Parquet if it ends in `.parquet`, else CSV."""
     sink = PredictionsFile(output, overwrite)
     sink.open()
     auc = PredictionAuc()
@@ -83,7 +73,6 @@ def predict(
 
 
 def main() -> None:
-    """Predicts what the flags name and prints a summary."""
     values = flags.FLAGS
     started = time.monotonic()
     objects.check(

@@ -55,13 +55,9 @@ def prepare(
     processes: int = 1,
     shuffle_seed: int | None = None,
 ) -> Manifest:
-    """Writes a dataset of all rows.
+    """Writes a dataset of all rows; without a seed its records keep the order of the rows.
 
-    Args:
-        get_experiment: Gives the experiment whose task says how a row becomes a record; with
-            several processes it is pickled and called in each.
-        name: Prefix of the shards; the experiment's name when empty.
-        shuffle_seed: Of an order that is drawn over all records; None keeps that of the rows.
+    With several processes `get_experiment` is pickled, and called in each.
     """
     experiment = get_experiment()
     task = experiment.task
@@ -115,7 +111,6 @@ def _size(inputs: Sequence[str]) -> int:
 
 
 def main() -> None:
-    """Prepares what the flags name and prints a summary."""
     values = flags.FLAGS
     started = time.monotonic()
     uses = [Use("--input", path) for path in values.input]

@@ -39,7 +39,6 @@ _ANSWER_SECONDS = 60.0  # for the traces to be written, behind the time that is 
 
 
 def main() -> None:
-    """Traces the job that the flags name, and prints what its tasks do."""
     values = flags.FLAGS
     if not values.job_dir:
         raise UserError("--job_dir is missing")

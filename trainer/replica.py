@@ -29,65 +29,49 @@ class _EndError(Exception):
     """The chief is done, or this replica may go."""
 
 
+@dataclasses.dataclass
 class ReplicaWorker:
     """One worker. When another replica is lost, its process begins again, and waits for all."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        job_dir: JobDir,
-        options: ServerOptions,
-        stall_seconds: float,
-        asked_to_end: threading.Event,
-        hint: str,
-    ):
-        """Has not joined yet.
-
-        Args:
-            job_dir: Where the chief's report says whether it is done.
-            asked_to_end: Set when this task is to end before the chief is done.
-        """
-        self._cluster = cluster
-        self._job_dir = job_dir
-        self._options = options
-        self._stall_seconds = stall_seconds
-        self._asked_to_end = asked_to_end
-        self._hint = hint
-        self._name = cluster.task
-        self._notices = PreemptionNotices(job_dir)
-        self._leaves_at: float | None = None
-        self._has_joined = False
+    cluster: Cluster
+    job_dir: JobDir
+    options: ServerOptions
+    stall_seconds: float
+    asked_to_end: threading.Event
+    hint: str  # how the collectives communicate
+    _leaves_at: float | None = None
+    _has_joined: bool = False
 
     def run(self, check: Callable[[], RunInputs]) -> None:
         """Trains until the chief is done, or this task was asked to end and may.
 
-        Args:
-            check: Gathers the inputs; called when the replicas are together, for TensorFlow must
-                not be used before.
+        `check` gathers the inputs once the replicas are together: TensorFlow must not be used
+        before.
         """
-        self._notices.clear(self._name)  # what it left behind when it was killed
+        self._notices = PreemptionNotices(self.job_dir)
+        self._notices.clear(self.cluster.task)  # what it left behind when it was killed
         self._end_of_chief = self._watch_chief()
         try:
             self._follow(check)
         except _EndError:
-            _log.info("%s ends", self._name)
+            _log.info("%s ends", self.cluster.task)
         except LostReplicaError as lost:
-            if (self._has_joined or has_restarted()) and is_done(self._job_dir):
-                _log.info("%s ends: the chief is done", self._name)
-            elif not self._asked_to_end.is_set():
+            if (self._has_joined or has_restarted()) and is_done(self.job_dir):
+                _log.info("%s ends: the chief is done", self.cluster.task)
+            elif not self.asked_to_end.is_set():
                 _log.warning("%s; beginning again, from the last checkpoint", lost)
                 restart_process()
 
     def _follow(self, check: Callable[[], RunInputs]) -> None:
-        cluster = self._cluster
+        cluster = self.cluster
         _log.info("%s waits for %d other replicas", cluster.name, len(cluster.workers))
-        executor = ReplicaExecutor(ReplicaGroup.join(cluster, self._poll, self._hint))
+        executor = ReplicaExecutor(ReplicaGroup.join(cluster, self._poll, self.hint))
         self._has_joined = True
         inputs = check()
         # The chief asks all the others.
         monitor = TaskMonitor({TaskName("chief", 0): cluster.chief[0]})
         monitor.start()
-        engine = Engine.build(inputs, executor, monitor, self._stall_seconds)
+        engine = Engine.build(inputs, executor, monitor, self.stall_seconds)
         assert isinstance(engine.coordinator, ReplicaCoordinator)
         replica, mine = engine.coordinator.replica, replica_fingerprint(inputs, engine.store)
         pieces = functools.partial(evaluation_pieces, inputs)
@@ -96,24 +80,24 @@ class ReplicaWorker:
 
     def _watch_chief(self) -> concurrent.futures.Future:
         """Done when the chief is, or holds the error if it stays away."""
-        options = self._options
+        options = self.options
         if has_restarted():  # it has been there
             options = dataclasses.replace(options, chief_wait_seconds=options.chief_lost_seconds)
-        return watch_for_end_of_chief(self._cluster, self._job_dir, options)
+        return watch_for_end_of_chief(self.cluster, self.job_dir, options)
 
     def _poll(self) -> None:
         """Ends the wait for others when there is nothing to wait for."""
         if self._end_of_chief.done():
             self._end_of_chief.result()
             raise _EndError
-        if not self._asked_to_end.is_set():
+        if not self.asked_to_end.is_set():
             return
-        if not self._has_joined or not probe(self._cluster.chief[0]).answers:
+        if not self._has_joined or not probe(self.cluster.chief[0]).answers:
             raise _EndError
         if self._leaves_at is None:
-            self._leaves_at = time.monotonic() + self._options.grace_seconds
-            _log.info("%s was asked to end: it waits for a checkpoint", self._name)
-            self._notices.post(self._name)
-        is_saved = not self._notices.is_posted(self._name)
+            self._leaves_at = time.monotonic() + self.options.grace_seconds
+            _log.info("%s was asked to end: it waits for a checkpoint", self.cluster.task)
+            self._notices.post(self.cluster.task)
+        is_saved = not self._notices.is_posted(self.cluster.task)
         if is_saved or time.monotonic() > self._leaves_at:
             raise _EndError

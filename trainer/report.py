@@ -23,7 +23,6 @@ flags.DEFINE_integer(
 
 
 def main() -> None:
-    """Prints, or writes a page of, the jobs that the flags name."""
     job_dirs = _FLAGS.job_dir
     if not job_dirs:
         raise UserError("name a job's directory: python -m trainer.report JOB_DIR")

@@ -35,7 +35,6 @@ _MOST_CONNECTIONS = 512  # at once; more are refused with 503
 
 
 def main() -> int:
-    """Serves what the flags name until a signal ends it."""
     values = flags.FLAGS
     if not values.model_name:
         raise UserError("--model_name is empty; paths are /v1/models/NAME")

@@ -96,17 +96,17 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
     _set_up_tensorflow()
     # Loaded here: the environment above must be set before TensorFlow is.
     from tfps import byte_size
-    from trainer.chief import preflight
+    from trainer.chief import deploying, preflight
     from trainer.chief.interruption import Interrupted, Interruption
     from trainer.chief.run import join, run
     from trainer.chief.run_inputs import RunInputs, RunSettings
 
     job_dir = paths.job_dir
     is_pass = pass_flags.is_pass(cluster, job_dir)
-    deploys = limit_flags.deploy_plan(is_pass)
+    deploys = limit_flags.deploy_arguments(is_pass)
     work = pass_flags.work(experiment_flags.experiment(), is_pass)
     if deploys:
-        deploys.check(work.experiment.train)
+        deploying.check(work.experiment.train)
     memory = byte_size.parse(_FLAGS.ps_memory, "--ps_memory") if _FLAGS.ps_memory else None
     export = "" if deploys else paths.export  # what is deployed has versions
     settings = RunSettings(
@@ -130,7 +130,7 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
             _start_profiler()
         monitoring = task_flags.monitoring(paths.tensorboard, experiment_flags.fields())
         run(inputs, limits, interruption, display, monitoring, replica, work.prepare)
-        return deploys.carry_out(job_dir) if deploys else EXIT_OK
+        return deploying.deploy_export(deploys, job_dir) if deploys else EXIT_OK
     except Interrupted as interrupted:
         name = signal.Signals(interrupted.signal).name
         _log.warning("stopped by %s; the same command goes on from the last checkpoint", name)

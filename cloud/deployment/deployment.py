@@ -15,22 +15,10 @@ IMAGE = "tensorflow/serving:2.20.0"
 
 @dataclasses.dataclass(frozen=True)
 class ServerSettings:
-    """How many servers there are to be, on machines of which kind.
+    """How many servers, on machines of which kind; an empty text or 0 leaves it to the platform.
 
     A platform uses what it knows of the machine, and refuses what it cannot give: Vertex AI asks
     for a machine type, Kubernetes for CPUs and memory.
-
-    Attributes:
-        name: Of the deployment: 1 to 40 lowercase letters, digits and "-", beginning with a letter.
-        min_replicas: Servers that there are at least.
-        max_replicas: Servers that there are at most, when many requests come.
-        machine: The platform's machine type, such as n2-standard-4; empty for its choice.
-        cpus: CPU cores of each server; 0 for the platform's choice.
-        memory_bytes: Memory of each server; 0 for what the model needs.
-        accelerator: The platform's name of a GPU, such as NVIDIA_L4; empty for none.
-        max_batch_size: Most records of several requests that a server computes together; 0 for each
-            request alone.
-        service_account: Account that the servers run as; empty for the platform's default.
     """
 
     name: str
@@ -38,12 +26,12 @@ class ServerSettings:
     image: str = IMAGE
     min_replicas: int = 1
     max_replicas: int = 1
-    machine: str = ""
-    cpus: int = 0
-    memory_bytes: int = 0
-    accelerator: str = ""
+    machine: str = ""  # the platform's type, such as n2-standard-4
+    cpus: int = 0  # cores of each server
+    memory_bytes: int = 0  # of each server; 0 for what the model needs
+    accelerator: str = ""  # the platform's name of a GPU, such as NVIDIA_L4
     accelerators: int = 0
-    max_batch_size: int = 0
+    max_batch_size: int = 0  # most records of several requests; 0 computes each request alone
     service_account: str = ""
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
@@ -73,7 +61,6 @@ class ServerSettings:
 
     @property
     def replicas(self) -> str:
-        """How many servers there are, for people."""
         few, many = self.min_replicas, self.max_replicas
         return f"{few} replica{'s' * (few > 1)}" if few == many else f"{few} to {many} replicas"
 

@@ -16,15 +16,9 @@ _KINDS = {TEXT: _KIND.TYPE_STRING, BYTES: _KIND.TYPE_BYTES, NUMBER: _KIND.TYPE_I
 
 
 class Field(NamedTuple):
-    """A field of a message.
-
-    Attributes:
-        kind: TEXT, BYTES, NUMBER, or the name of a message.
-    """
-
     name: str
     number: int
-    kind: str
+    kind: str  # TEXT, BYTES, NUMBER, or the name of a message
     is_repeated: bool = False
 
 
@@ -49,14 +43,10 @@ def class_of(messages: Mapping[str, Sequence[Field]]) -> Any:
 
 
 class ModelFile(NamedTuple):
-    """What a listing says of a file.
-
-    Attributes:
-        crc32c: Checksum of its content; empty for one on a disk.
-    """
+    """What a listing says of a file."""
 
     bytes: int
-    crc32c: str = ""
+    crc32c: str = ""  # of its content; empty for one on a disk
 
 
 def check_place(path: str) -> None:
@@ -87,13 +77,9 @@ def files(path: str) -> dict[str, ModelFile]:
         found = objects.list_objects(path, deeply=True)
         return {name: ModelFile(each.bytes, each.crc32c) for name, each in found.items()}
     try:
-        return {
-            os.path.relpath(f"{parent}/{name}", path): ModelFile(
-                os.stat(f"{parent}/{name}").st_size
-            )
-            for parent, _, names in os.walk(path, onerror=_raise)
-            for name in names
-        }
+        walk = os.walk(path, onerror=_raise)
+        paths = [f"{parent}/{name}" for parent, _, names in walk for name in names]
+        return {os.path.relpath(each, path): ModelFile(os.stat(each).st_size) for each in paths}
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
@@ -101,7 +87,6 @@ def files(path: str) -> dict[str, ModelFile]:
 
 
 def read(path: str) -> bytes:
-    """All of a file."""
     try:
         if is_cloud(path):
             from tfps.storage import objects

@@ -5,7 +5,7 @@ import json
 import posixpath
 import struct
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -52,30 +52,19 @@ def _value(feature: Feature) -> Any:
     return value
 
 
-class SampleRecords(NamedTuple):
-    """Records as a server takes them."""
-
-    signature: str
-    examples: tuple[bytes, ...]
-
-
-def read(model: ServedModel) -> SampleRecords | None:
-    """The largest request of serialized examples with which servers warm a model up.
-
-    Returns:
-        Its records; None of a model that has none.
-    """
+def read(model: ServedModel) -> tuple[str, tuple[bytes, ...]]:
+    """The largest request of examples with which servers warm a model up: signature, examples."""
+    found: tuple[str, tuple[bytes, ...]] = "", ()
     if not model.has_warm_up:
-        return None
+        return found
     path = posixpath.join(model.path, WARM_UP_FILE)
-    found: SampleRecords | None = None
     try:
         for record in _records(model_files.read(path)):
             request = _log_class().FromString(record).predict_log.request
             for each in request.inputs:
                 held = tuple(each.value.string_val)
-                if each.key == EXAMPLES_INPUT and len(held) > (len(found.examples) if found else 0):
-                    found = SampleRecords(request.model_spec.signature_name, held)
+                if each.key == EXAMPLES_INPUT and len(held) > len(found[1]):
+                    found = request.model_spec.signature_name, held
     except (DecodeError, struct.error):
         raise UserError(
             f"--model: {path} has no requests to warm a server up; export the model again"

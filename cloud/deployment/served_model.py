@@ -47,12 +47,10 @@ def check_there(directory: str, files: Mapping[str, ModelFile]) -> None:
 
 
 def check_sizes(directory: str, files: Mapping[str, ModelFile], sizes: Mapping[str, int]) -> None:
-    """Refuses a version of which a file is cut short, or was written by another export.
+    """Refuses a version with a file that is cut short, or that another export has written.
 
-    Args:
-        sizes: Bytes of each file as it was exported; empty of a model from before they were
-            recorded, of which only the number of its data files is known, and that none is empty
-            that never is.
+    A model from before sizes were recorded has none: then only the number of its data files is
+    known, and that some files are never empty.
     """
     if not sizes:
         for name in (GRAPH_FILE, INDEX):
@@ -106,37 +104,25 @@ def _header_class() -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class ServedModel:
-    """One version of an exported model, which is whole.
-
-    Attributes:
-        versions: Numbers of all versions there, whole or not, in their order.
-        features: The model's inputs; of vocabularies it knows the sizes.
-        has_warm_up: Whether it has requests with which a server warms it up.
-        digest: Tells a model in `gs://` from any other, whatever its path; hexadecimal.
-    """
+    """One version of an exported model, which is whole."""
 
     base: str
     version: int
-    versions: tuple[int, ...]
-    features: tuple[Feature, ...]
+    versions: tuple[int, ...]  # all that are there, whole or not, ascending
+    features: tuple[Feature, ...]  # the inputs; vocabularies are known by their sizes
     labels: tuple[Feature, ...]
     signatures: Mapping[str, str]
     variables_bytes: int
     has_warm_up: bool
-    digest: str = ""
+    digest: str = ""  # hexadecimal; tells a model in gs:// from any other, whatever its path
 
     @property
     def path(self) -> str:
-        """Directory of this version."""
         return posixpath.join(self.base, str(self.version))
 
     @classmethod
     def read(cls, path: str, version: int = 0) -> Self:
-        """Reads what the files of a model say.
-
-        Args:
-            version: Which of several; 0 for the newest one.
-        """
+        """Reads what the files of a model say; version 0 is the newest."""
         model_files.check_place(path)
         base, found = _place(os.path.abspath(path) if is_local(path) else path.rstrip("/"))
         versions = tuple(_numbers(model_files.directories(base)))
@@ -193,32 +179,18 @@ def _numbers(names: Sequence[str]) -> list[int]:
 
 
 def digest_of(files: Mapping[str, model_files.ModelFile]) -> str:
-    """What tells these files from any other's: their names, sizes and checksums.
-
-    Returns:
-        64 hexadecimal digits.
-    """
+    """SHA-256 of the names, sizes and checksums of files, in hexadecimal."""
     text = "".join(f"{name}\0{each.bytes}\0{each.crc32c}\n" for name, each in sorted(files.items()))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def memory_needed(model: ServedModel, versions: int = 1) -> int:
-    """Bytes of memory that a server needs.
-
-    Args:
-        versions: How many versions a server holds at once: a server that is to put a new one in the
-            place of another loads it before it lets the other go.
-    """
+    """Bytes for a server of so many versions: it loads a new one before it lets one go."""
     return _SERVER_BYTES + math.ceil(model.variables_bytes * _GROWTH) * versions
 
 
 def check_memory(model: ServedModel, held: int, where: str, versions: int = 1) -> None:
-    """Refuses servers into which a model does not fit.
-
-    Args:
-        held: Bytes of memory of each.
-        where: What says so, for the message: `--machine=type=n2-standard-4`.
-    """
+    """Refuses servers of `held` bytes into which a model does not fit; `where` is their flag."""
     needed = memory_needed(model, versions)
     if needed > held:
         many = f"{versions} versions of " if versions > 1 else ""

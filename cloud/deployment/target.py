@@ -27,12 +27,7 @@ class DeployTarget(abc.ABC):
 
     @abc.abstractmethod
     def check(self, servers: ServerSettings, base: str) -> None:
-        """Refuses flags with which no model could be deployed, before there is one.
-
-        Args:
-            base: Directory of all versions of the model, an absolute path or `gs://`; it need not
-                be there yet.
-        """
+        """Refuses flags that could deploy no model; `base` (a path or `gs://`) may come later."""
 
     def check_here(self) -> None:  # noqa: B027 - most targets need no more than tfps does
         """Looks whether this machine has what deploys: a platform's client, files of flags."""
@@ -67,7 +62,6 @@ class DeployTarget(abc.ABC):
 
     @property
     def verbs(self) -> tuple[str, ...]:
-        """The verbs that this target has."""
         own = type(self)
         return tuple(
             verb for verb in VERBS if getattr(own, verb) is not getattr(DeployTarget, verb)

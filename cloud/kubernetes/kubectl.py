@@ -32,7 +32,6 @@ class RefusedError(UserError):
 
 
 def check_here() -> None:
-    """Refuses a machine without kubectl."""
     if not shutil.which(PROGRAM):
         raise UserError(
             f"{PROGRAM} is not on this machine: install it (https://kubernetes.io/docs/tasks/tools/"

@@ -199,7 +199,6 @@ def has_config_map(spec: JobSpec) -> bool:
 
 
 def config_map_name(job: str) -> str:
-    """The name of a job's ConfigMap."""
     return f"{job}-cluster"
 
 

@@ -113,10 +113,7 @@ def placement(asked: Hardware, spot: bool = False) -> Json:
 
 
 def mounted(volumes: Sequence[Volume], own: Json) -> tuple[list[Json], list[Json]]:
-    """Volumes as a pod has them, and all mounts of its container, the scratch space's first.
-
-    `own` are further fields of each.
-    """
+    """Volumes of a pod and mounts of its container, scratch first; `own` are further fields."""
     claims: list[Json] = []
     mounts: list[Json] = [{"name": "scratch", "mountPath": SCRATCH}]
     for i, each in enumerate(volumes):
@@ -143,7 +140,6 @@ def network_policy(metadata: Json, pods: Json, ingress: Sequence[Json]) -> Json:
 
 
 def manifest(api: str, kind: str, metadata: Json, **rest: Any) -> Json:
-    """An object of Kubernetes."""
     return {"apiVersion": api, "kind": kind, "metadata": metadata, **rest}
 
 
@@ -169,13 +165,7 @@ def check(spec: JobSpec, target: str) -> None:
                 f"--target={target} takes no disk_type ({role.job}: {role.disk_type}): a pod's "
                 "scratch space is its node's; leave it out"
             )
-        is_worker = role.job == "worker" or (role.job == "chief" and spec.chief_works)
-        if role.accelerator and spec.tasks > 1 and not is_worker and role.job != "evaluator":
-            raise UserError(
-                f"{role.job}: accelerator={role.accelerator}, but the {role.job} of a cluster "
-                "computes nothing on a GPU; give GPUs to the workers with "
-                "--machine=worker:accelerator=…"
-            )
+    job_spec.refuse_idle_gpus(spec)
     grace_seconds(spec)
 
 

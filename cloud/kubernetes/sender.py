@@ -61,18 +61,15 @@ class KubernetesSender:
         return name
 
     def status(self, job: str) -> JobStatus:
-        """What the cluster says of a job."""
         return self._kind.status(self.describe(job))
 
     def describe(self, job: str) -> Json:
-        """The whole object."""
         found = self._kubectl.get(self._kind.resource, job, "--ignore-not-found")
         if not found:
             raise self._no_such(job)
         return found[0]
 
     def list(self) -> Sequence[JobStatus]:
-        """The jobs that were submitted by this program, the newest first."""
         found = self._kubectl.list(self._kind.resource, MANAGED_BY)
         return sorted(map(self._kind.status, found), key=lambda job: job.created, reverse=True)
 
@@ -89,7 +86,6 @@ class KubernetesSender:
             raise self._no_such(job)
 
     def new_lines(self, job: str) -> Iterable[tuple[str, str]]:
-        """Task and text of the lines that the job's pods have written since the last call."""
         return self._logs.new_lines(job)
 
     def _create(self, manifest: Request, submission: str) -> Json:
@@ -185,7 +181,6 @@ class _PodLogs:
 
 
 def _parsed(text: str) -> list[tuple[str, ...]]:
-    """Pod, time and text of each line."""
     return [match.groups() for match in map(_LINE.fullmatch, text.split("\n")) if match]
 
 

@@ -1,5 +1,6 @@
 """A job on Kubernetes: `--target=jobset`, or `--target=tfjob` where Kubeflow's operator is."""
 
+import dataclasses
 import json
 from collections.abc import Sequence
 
@@ -9,10 +10,10 @@ from cloud import remote_target
 from cloud.job_spec import JobSpec
 from cloud.kubernetes import manifests, pod
 from cloud.kubernetes.kubectl import Json, Kubectl
-from cloud.kubernetes.manifests import JOBSET, TFJOB
+from cloud.kubernetes.manifests import JOBSET, TFJOB, KubernetesKind
 from cloud.kubernetes.pod import Volume
 from cloud.kubernetes.sender import KubernetesSender
-from cloud.remote_target import Patience, RemoteTarget
+from cloud.remote_target import PollOptions, RemoteTarget
 from cloud.target import Request
 from tfps.errors import EXIT_OK, UserError
 
@@ -20,7 +21,6 @@ _MOST_OBJECT_BYTES = 1 << 20  # etcd takes 1.5 MiB, and the controller adds what
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of all targets on Kubernetes."""
     string, many, switch = flags.DEFINE_string, flags.DEFINE_multi_string, flags.DEFINE_boolean
     for define, name, default, text in (
         (string, "namespace", None, "namespace; default: that of the context."),
@@ -32,66 +32,55 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def from_flags(values: flags.FlagValues) -> "KubernetesTarget":
-    """The target that --target and the flags of `define_flags` describe."""
     return KubernetesTarget(
-        values.target,
+        # Pods' logs can be read as soon as they are written.
+        PollOptions(values.wait_seconds, values.poll_seconds, last_looks=1),
+        JOBSET if values.target == JOBSET.name else TFJOB,
         Kubectl(values.namespace or "", values.kube_context or ""),
         tuple(Volume.parse(text) for text in values.volume),
         values.apply,
-        # Pods' logs can be read as soon as they are written.
-        Patience(values.wait_seconds, values.poll_seconds, last_looks=1),
     )
 
 
+@dataclasses.dataclass
 class KubernetesTarget(RemoteTarget):
     """Jobs in a namespace, whose tasks are pods of a JobSet or a TFJob."""
 
     has_own_machines = True
 
-    def __init__(
-        self,
-        name: str,
-        kubectl: Kubectl,
-        volumes: Sequence[Volume],
-        applies: bool,
-        limits: Patience,
-    ):
-        super().__init__(limits)
-        self._kind = JOBSET if name == JOBSET.name else TFJOB
-        self._kubectl = kubectl
-        self._volumes = volumes
-        self._applies = applies
+    kind: KubernetesKind
+    kubectl: Kubectl
+    volumes: Sequence[Volume]
+    applies: bool
 
     @property
     def again(self) -> str:
-        """Flags with which this program reaches the same place again."""
-        return f"--target={self._kind.name} {self._kubectl.again}".strip()
+        return f"--target={self.kind.name} {self.kubectl.again}".strip()
 
     def render(self, spec: JobSpec) -> tuple[Request, ...]:
         """The NetworkPolicy, which must be there first, a large cluster's ConfigMap, the job."""
-        pod.check(spec, self._kind.name)
-        found = [manifests.network_policy(spec, {self._kind.name_label: spec.name})]
-        if self._kind is JOBSET:
+        pod.check(spec, self.kind.name)
+        found = [manifests.network_policy(spec, {self.kind.name_label: spec.name})]
+        if self.kind is JOBSET:
             if manifests.has_config_map(spec):
                 found.append(manifests.config_map(spec))
-            found.append(manifests.jobset(spec, self._volumes))
+            found.append(manifests.jobset(spec, self.volumes))
         else:
-            manifests.check_tfjob_size(spec, self._kubectl.namespace)
-            found.append(manifests.tfjob(spec, self._volumes))
+            manifests.check_tfjob_size(spec, self.kubectl.namespace)
+            found.append(manifests.tfjob(spec, self.volumes))
         _check_object(found[-1])
-        return self._kubectl.placed(found)
+        return self.kubectl.placed(found)
 
     def sender(self) -> KubernetesSender:
-        """kubectl, with the credentials of the kubeconfig."""
-        return KubernetesSender(self._kind, self._kubectl)
+        return KubernetesSender(self.kind, self.kubectl)
 
     def submit(self, spec: JobSpec, wait: bool) -> int:
         """Prints the manifests for kubectl, or with --apply sends them."""
-        if self._applies:
+        if self.applies:
             return super().submit(spec, wait)
         if wait:
             raise UserError(
-                f"--wait needs --apply: without it --target={self._kind.name} prints manifests"
+                f"--wait needs --apply: without it --target={self.kind.name} prints manifests"
             )
         print(remote_target.write(self.render(spec), "yaml"), end="")  # noqa: T201 - asked for
         return EXIT_OK

@@ -45,11 +45,7 @@ _define_flags()
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs a local cluster.
-
-    Returns:
-        The exit code: the chief's, or 2 for a mistake of the user, or 3 for a run that failed.
-    """
+    """Runs a local cluster; returns the chief's exit code, 2 for a user's mistake, or 3."""
     try:
         own, args = _split(argv)
         if _FLAGS.help:

@@ -39,7 +39,6 @@ class Ports:
             ) from error
 
     def close(self) -> None:
-        """Gives the ports back."""
         self._held.close()
 
     def __enter__(self) -> "Ports":
@@ -73,15 +72,11 @@ def _bind(family: socket.AddressFamily, address: str) -> socket.socket:
 
 
 def owned(tasks: Cluster, each: int, environ: Mapping[str, str]) -> TaskEnvironments:
-    """What gives every task that trains GPUs of its own, and hides them from all others.
+    """By task, variables that give each that trains GPUs of its own; all others see none.
 
-    Args:
-        tasks: The cluster. Workers train; without ps the chief does too, and comes first.
-        each: GPUs of every task that trains; 0 leaves all GPUs to all tasks.
-        environ: The launcher's environment; GPUs that it may not use are given to nobody.
-
-    Returns:
-        By job and index, the variables of a task. An evaluator has the GPUs that are left.
+    Workers train; without ps the chief does too, and comes first. An evaluator has the GPUs that
+    are left. With 0 for each task, all GPUs are for all tasks; those that the launcher's
+    environment hides are given to nobody.
     """
     if not each:
         return {}
@@ -122,17 +117,13 @@ def _available(environ: Mapping[str, str]) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """The command line and environment of one task.
-
-    Attributes:
-        log: File of the task's native log, which may never come to be.
-    """
+    """The command line and environment of one task."""
 
     job: str
     index: int
     argv: tuple[str, ...]
     environ: Mapping[str, str]
-    log: pathlib.Path
+    log: pathlib.Path  # the task's native log, which may never come to be
 
     @property
     def name(self) -> str:
@@ -150,10 +141,8 @@ def commands(
 ) -> list[Command]:
     """The commands of every task, servers first, then the evaluator, the chief last.
 
-    Args:
-        environ: The launcher's environment; a cluster it may describe is left out.
-        progress: How the chief shows progress, "live" or "lines"; None adds no such flag.
-        gpus: What says which GPUs a task may use, by job and index; none for all of them.
+    A cluster that the launcher's environment describes is left out. The chief shows progress "live"
+    or as "lines"; None adds no such flag. No `gpus` lets each task use all of them.
     """
     inherited = {
         name: value

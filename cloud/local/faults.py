@@ -48,21 +48,15 @@ def _chief_worker_task(process: pathlib.Path) -> TaskName | None:
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """A signal to a task at a time.
-
-    Attributes:
-        at: Seconds after the start of the cluster.
-        hold: For stop, seconds until SIGCONT; None leaves it stopped.
-    """
+    """A signal to a task at a time."""
 
     kind: str
     task: TaskName
-    at: float
-    hold: float | None = None
+    at: float  # seconds after the start of the cluster
+    hold: float | None = None  # of a stop, seconds until SIGCONT; None leaves it stopped
 
     @property
     def signal(self) -> signal.Signals:
-        """What is sent."""
         return _KINDS[self.kind]
 
     def __str__(self) -> str:
@@ -73,10 +67,8 @@ class Fault:
 def parse(text: str, tasks: Mapping[str, int], seed: int) -> list[Fault]:
     """Reads a list of faults such as `kill:worker:*@30s,stop:ps:0@60s+10s,term:chief@90s-120s`.
 
-    Args:
-        text: Faults with commas between: kind, job, index (`*` draws one; may be left out for a
-            chief), time after the start (or two, between which one is drawn), and for a stop how
-            long it lasts.
+    Each has kind, job, index (`*` draws one; a chief needs none), time after the start (or two,
+    between which one is drawn), and for a stop how long it lasts.
     """
     draw = random.Random(seed)  # noqa: S311 - no secrets
     return sorted(
@@ -142,7 +134,6 @@ class FaultInjector:
         self._rest = b""
 
     def begin(self, events: Events, running: Mapping[str, Process]) -> None:
-        """The cluster starts now."""
         self._began = time.monotonic()
         for fault in self._faults:
             events.after(fault.at, functools.partial(self._inject, fault, events, running))

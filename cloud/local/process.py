@@ -17,6 +17,7 @@ from cloud.local.command import Command
 from tfps.errors import RunError, UserError
 
 _PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)  # loaded here: a child may not after its fork
 _TAIL_BYTES = 8192
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -40,7 +41,6 @@ class Events:
         self._former = {number: signal.signal(number, _noted) for number in signals}
 
     def watch(self, descriptor: int, on_data: Callable[[], None]) -> None:
-        """Calls `on_data` whenever `descriptor` can be read."""
         self._selector.register(descriptor, selectors.EVENT_READ, on_data)
 
     def forget(self, descriptor: int) -> None:
@@ -49,7 +49,6 @@ class Events:
             self._selector.unregister(descriptor)
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
-        """Calls `action` once, `seconds` from now."""
         heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._order), action))
 
     def wait(self) -> None:
@@ -86,10 +85,6 @@ class Process:
 
     Linux kills the process (SIGKILL) as soon as the launcher is gone, however that ended. What the
     process itself started and left behind in its group is killed when it ends.
-
-    Attributes:
-        output: File descriptor of the pipe's reading end; it does not block.
-        log_start: Size in bytes of the task's log file before the start.
     """
 
     def __init__(self, command: Command):
@@ -122,7 +117,7 @@ class Process:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         assert self._popen.stdout is not None
-        self.output = self._popen.stdout.fileno()
+        self.output = self._popen.stdout.fileno()  # where the pipe is read; it does not block
         os.set_blocking(self.output, False)
 
     @property
@@ -131,11 +126,7 @@ class Process:
         return self._popen.pid
 
     def poll(self) -> int | None:
-        """Ends what is left of the group and returns the exit code, once the process has ended.
-
-        Returns:
-            None while it runs; then its exit code, or minus the number of the signal it died by.
-        """
+        """Once the process has ended, kills its group; exit code, or minus a signal's number."""
         if self._popen.returncode is None:
             # The ended process stays a zombie until the group is killed, so that its id cannot
             # meanwhile become someone else's.
@@ -182,16 +173,30 @@ def check_system() -> None:
         )
 
 
+def end_with(parent: int) -> None:
+    """Has Linux kill this process when the thread of its parent that started it ends."""
+    if _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != parent:  # it ended before the line above took effect
+        os._exit(128 + signal.SIGKILL)
+
+
+def how_ended(code: int) -> str:
+    """What an exit code of `subprocess` says, for people."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:  # real-time signals have no name
+        return f"was killed by signal {-code}"
+
+
 def _child_setup() -> Callable[[], None]:
     """What the child does between fork and exec."""
-    libc = ctypes.CDLL(None, use_errno=True)
     launcher = os.getpid()
 
     def setup() -> None:
-        if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
-            raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-        if os.getppid() != launcher:  # it died before the line above took effect
-            os._exit(128 + signal.SIGKILL)
+        end_with(launcher)
         for number in _STOP_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)

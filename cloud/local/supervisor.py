@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from cloud.local.command import Command
 from cloud.local.faults import Fault, FaultInjector
-from cloud.local.process import Events, Process
+from cloud.local.process import Events, Process, how_ended
 from cloud.local.task_output import TaskOutput
 from tfps.errors import EXIT_RUN, EXIT_USER
 
@@ -19,19 +19,11 @@ _TAIL_LINES = 10
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """How long to wait, how often to try.
-
-    Attributes:
-        backoff_seconds: Wait before a task's first restart; it doubles with every further one, up
-            to eight times as long.
-        timeout_seconds: Time for the whole run, after which it is ended; None for no limit.
-    """
-
     grace_seconds: float = 30.0
     max_restarts: int = 3
-    backoff_seconds: float = 1.0
+    backoff_seconds: float = 1.0  # before the first restart; doubles with each further one
     end_seconds: float = 5.0
-    timeout_seconds: float | None = None
+    timeout_seconds: float | None = None  # for the whole run
 
 
 class Supervisor:
@@ -60,11 +52,10 @@ class Supervisor:
         self._chief_code: int | None = None  # of its last end
 
     def run(self) -> int:
-        """Runs until nothing is left.
+        """Runs until nothing is left; returns the chief's exit code.
 
-        Returns:
-            The chief's exit code, 128 + n when it died by signal n too often; or `EXIT_USER` or
-            `EXIT_RUN` when the launcher had to end the run.
+        That is 128 + n when it died by signal n too often; `EXIT_USER` or `EXIT_RUN` when the
+        launcher had to end the run.
         """
         with Events((*_stop_signals(), signal.SIGCHLD), self._on_signal) as self._events:
             try:
@@ -136,7 +127,7 @@ class Supervisor:
             self._on_chief_end(process, code)
         elif self._is_ending:
             if code and "chief" in self._running:
-                self._say(f"{command.name} {_ended(code)} while the chief is ending")
+                self._say(f"{command.name} {how_ended(code)} while the chief is ending")
         elif code == 0:
             self._say(f"{command.name} ended by itself: the chief told it to, or is gone")
             self._on_done(command)
@@ -145,22 +136,22 @@ class Supervisor:
         elif code == EXIT_USER:
             self._say(f"{command.name} cannot run as it was started (see its message): ending all")
             self._end_run(EXIT_USER, self._limits.end_seconds)
-        elif self._restart_later(process, _ended(code)):
+        elif self._restart_later(process, how_ended(code)):
             self._show_log(process, code)
         elif command.job == "worker":
             self._on_worker_given_up(process, code)
         else:
-            self._say(f"{command.name} {_ended(code)} after its last restart: ending the run")
+            self._say(f"{command.name} {how_ended(code)} after its last restart: ending the run")
             self._show_log(process, code)
             self._end_run(EXIT_RUN, self._limits.end_seconds)
 
     def _on_chief_end(self, process: Process, code: int) -> None:
         """Restarts a chief that was killed, say for want of memory; any other end is the run's."""
         self._chief_code = code if code >= 0 else 128 - code
-        if code < 0 and not self._is_ending and self._restart_later(process, _ended(code)):
+        if code < 0 and not self._is_ending and self._restart_later(process, how_ended(code)):
             return
         if code:
-            self._say(f"chief {_ended(code)}")
+            self._say(f"chief {how_ended(code)}")
             if code != EXIT_USER and not self._is_ending:
                 self._show_log(process, code)
         self._end_servers()
@@ -201,16 +192,16 @@ class Supervisor:
 
     def _on_evaluator_loss(self, process: Process, code: int) -> None:
         """Restarts it where that can help; the run goes on in any case."""
-        if code == EXIT_USER or not self._restart_later(process, _ended(code)):
+        if code == EXIT_USER or not self._restart_later(process, how_ended(code)):
             name = process.command.name
-            self._say(f"{name} {_ended(code)} and stays away; the run goes on without it")
+            self._say(f"{name} {how_ended(code)} and stays away; the run goes on without it")
         self._show_log(process, code)
 
     def _on_worker_given_up(self, process: Process, code: int) -> None:
         name = process.command.name
         self._lost.add(name)
         self._say(
-            f"{name} {_ended(code)} after {self._limits.max_restarts} restarts and stays away; "
+            f"{name} {how_ended(code)} after {self._limits.max_restarts} restarts and stays away; "
             f"workers left: {self._workers_left()}"
         )
         self._show_log(process, code)
@@ -272,12 +263,3 @@ def _stop_signals() -> list[signal.Signals]:
     """The signals that end the run; a hang-up does not under nohup."""
     hang_up = [] if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else [signal.SIGHUP]
     return [signal.SIGINT, signal.SIGTERM, *hang_up]
-
-
-def _ended(code: int) -> str:
-    if code >= 0:
-        return f"ended with exit code {code}"
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:  # real-time signals have no name
-        return f"was killed by signal {-code}"

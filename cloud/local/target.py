@@ -35,40 +35,20 @@ _OF_MACHINES = ("image", "package", "service_account", "network", "labels", "spo
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of this target."""
-    flags.DEFINE_integer(
-        "grace_seconds",
-        30,
-        "Time for the chief to end after Ctrl-C or SIGTERM.",
-        lower_bound=0,
-        flag_values=values,
-    )
-    flags.DEFINE_string(
-        "chaos",
-        None,
-        "Faults to inject, such as kill:worker:*@30s,stop:ps:0@60s+10s,term:chief@9s.",
-        flag_values=values,
-    )
-    flags.DEFINE_integer(
-        "chaos_seed", 0, "Seed of what --chaos leaves open.", lower_bound=0, flag_values=values
-    )
-    flags.DEFINE_integer(
-        "gpus_per_worker",
-        0,
-        "GPUs that each worker has for itself; 0: every worker uses all there are.",
-        lower_bound=0,
-        flag_values=values,
-    )
-    flags.DEFINE_string(
-        "log_dir",
-        None,
-        "Directory of the tasks' logs; default: JOB_DIR/logs if it is local.",
-        flag_values=values,
-    )
+    for number, default, text in (
+        ("grace_seconds", 30, "Time for the chief to end after Ctrl-C or SIGTERM."),
+        ("chaos_seed", 0, "Seed of what --chaos leaves open."),
+        ("gpus_per_worker", 0, "GPUs of each worker alone; 0: every worker uses all there are."),
+    ):
+        flags.DEFINE_integer(number, default, text, lower_bound=0, flag_values=values)
+    for name, text in (
+        ("chaos", "Faults to inject, such as kill:worker:*@30s,stop:ps:0@60s+10s,term:chief@9s."),
+        ("log_dir", "Directory of the tasks' logs; default: JOB_DIR/logs if it is local."),
+    ):
+        flags.DEFINE_string(name, None, text, flag_values=values)
 
 
 def from_flags(values: flags.FlagValues) -> "LocalTarget":
-    """The target that the flags of `define_flags` describe."""
     return LocalTarget(
         values.grace_seconds,
         values.log_dir,
@@ -78,36 +58,17 @@ def from_flags(values: flags.FlagValues) -> "LocalTarget":
     )
 
 
+@dataclasses.dataclass(frozen=True)
 class LocalTarget(Target):
-    """This machine: tasks are processes, addresses are ports of the loopback interface.
-
-    Machines, images and accounts of a job mean nothing here; everything else is as elsewhere.
-    """
+    """This machine: tasks are processes, with ports of the loopback; machines mean nothing here."""
 
     name = "local"
 
-    def __init__(
-        self,
-        grace_seconds: float = 30.0,
-        log_dir: str | None = None,
-        faults: str | None = None,
-        faults_seed: int = 0,
-        gpus_per_worker: int = 0,
-    ):
-        """Describes how to run.
-
-        Args:
-            grace_seconds: Time for the chief to end after Ctrl-C or SIGTERM.
-            log_dir: Directory of the tasks' logs; None for JOB_DIR/logs, or for a temporary one if
-                the job_dir is not on this machine.
-            faults: Faults to inject, as `faults.parse` reads them.
-            gpus_per_worker: GPUs that each worker has for itself; 0 for all of them to share all.
-        """
-        self._grace_seconds = grace_seconds
-        self._own_log_dir = log_dir
-        self._faults = faults
-        self._faults_seed = faults_seed
-        self._gpus_per_worker = gpus_per_worker
+    grace_seconds: float = 30.0
+    log_dir: str | None = None
+    faults: str | None = None  # as `faults.parse` reads them
+    faults_seed: int = 0
+    gpus_per_worker: int = 0  # 0 for all of them to share all
 
     def render(self, spec: JobSpec) -> tuple[Request, ...]:
         """The tasks' commands and what is added to their environment, servers first."""
@@ -115,8 +76,8 @@ class LocalTarget(Target):
         ports = range(_RENDERED_PORT, _RENDERED_PORT + spec.tasks + spec.chief_works)
         log_dir = self._log_dir(spec) or pathlib.Path(tempfile.gettempdir())
         tasks = _cluster(spec, ports)
-        owned = command.owned(tasks, self._gpus_per_worker, os.environ)
-        planned = commands(tasks, _told_port(spec, ports), log_dir, {}, None, owned)
+        owned = command.owned(tasks, self.gpus_per_worker, os.environ)
+        planned = commands(tasks, _with_port(spec, ports), log_dir, {}, None, owned)
         return tuple(
             {"task": each.name, "command": list(each.argv), "environment": dict(each.environ)}
             for each in planned
@@ -129,7 +90,7 @@ class LocalTarget(Target):
         resources.allow_files_of_launcher(spec.tasks)
         counts = {job: spec.replicas(job) for job in JOBS}
         counts["worker"] += spec.chief_works
-        faults = parse(self._faults, counts, self._faults_seed) if self._faults else []
+        faults = parse(self.faults, counts, self.faults_seed) if self.faults else []
         log_dir = _made(self._log_dir(spec))
         is_terminal = sys.stdout.isatty()
         has_progress = any(re.match(r"--?progress(=|$)", each) for each in spec.arguments)
@@ -137,52 +98,49 @@ class LocalTarget(Target):
         is_coloured = is_terminal and "NO_COLOR" not in os.environ
         relay = TaskOutput(sys.stdout.fileno(), is_terminal, is_coloured)
         limits = supervisor.Limits(
-            self._grace_seconds, spec.restarts, timeout_seconds=spec.timeout_seconds or None
+            self.grace_seconds, spec.restarts, timeout_seconds=spec.timeout_seconds or None
         )
         with Ports(spec.tasks + spec.chief_works) as ports:
             tasks = _cluster(spec, ports.numbers)
             for text in (_roles(tasks), f"logs: {log_dir}", *_unused(spec), _NOTICE):
                 relay.line(supervisor.NAME, text)
-            told = _told_port(spec, ports.numbers)
-            owned = command.owned(tasks, self._gpus_per_worker, os.environ)
-            environ = _environ(is_terminal)
-            planned = commands(tasks, told, log_dir, environ, progress, owned)
-            beside = int(spec.chief_works)
-            return supervisor.Supervisor(planned, limits, relay, faults, beside).run()
+            owned = command.owned(tasks, self.gpus_per_worker, os.environ)
+            job, environ = _with_port(spec, ports.numbers), _environ(is_terminal)
+            planned = commands(tasks, job, log_dir, environ, progress, owned)
+            others = int(spec.chief_works)
+            return supervisor.Supervisor(planned, limits, relay, faults, others).run()
 
     def plan(self, spec: JobSpec) -> int:
         """Lets a chief print its plan for so many tasks and end; it contacts nobody."""
         self._check(spec)
         ports = range(1, 1 + spec.tasks + spec.chief_works)  # which nobody opens
-        told = _told_port(spec, ports)
-        *_, chief = commands(_cluster(spec, ports), told, pathlib.Path(), os.environ, None, {})
+        job = _with_port(spec, ports)
+        *_, chief = commands(_cluster(spec, ports), job, pathlib.Path(), os.environ, None, {})
         argv = [each for each in chief.argv if not each.startswith("--tensorflow_log=")]
         return subprocess.run([*argv, "--dry_run"], env=chief.environ, check=False).returncode
 
     def _check(self, spec: JobSpec) -> None:
-        _check(spec)
-        if self._gpus_per_worker and spec.chief_works:
+        if spec.argument("tensorflow_log"):
             raise UserError(
-                f"--gpus_per_worker={self._gpus_per_worker} with --chief_works: the worker beside "
+                "--tensorflow_log is set for every task; give the launcher --log_dir=DIR"
+            )
+        if not _is_runnable(spec.module):
+            raise UserError(
+                f"--module={spec.module}: there is no such module to run with `python -m`; write a "
+                "dotted name such as trainer.task, and start in the project's directory"
+            )
+        if self.gpus_per_worker and spec.chief_works:
+            raise UserError(
+                f"--gpus_per_worker={self.gpus_per_worker} with --chief_works: the worker next to "
                 "the chief has no GPUs of its own; leave one of them out"
             )
 
     def _log_dir(self, spec: JobSpec) -> pathlib.Path | None:
         """The directory of the logs, None for a temporary one."""
-        if self._own_log_dir:
-            return pathlib.Path(self._own_log_dir).absolute()
+        if self.log_dir:
+            return pathlib.Path(self.log_dir).absolute()
         is_here = spec.job_dir and "://" not in spec.job_dir
         return pathlib.Path(JobDir(spec.job_dir).logs).absolute() if is_here else None
-
-
-def _check(spec: JobSpec) -> None:
-    if spec.argument("tensorflow_log"):
-        raise UserError("--tensorflow_log is set for every task; give the launcher --log_dir=DIR")
-    if not _is_runnable(spec.module):
-        raise UserError(
-            f"--module={spec.module}: there is no such module to run with `python -m`; write a "
-            "dotted name such as trainer.task, and start in the project's directory"
-        )
 
 
 def _is_runnable(module: str) -> bool:
@@ -219,7 +177,7 @@ def _cluster(spec: JobSpec, ports: Sequence[int]) -> Cluster:
     return Cluster(by_job["chief"], by_job["worker"], by_job["ps"], by_job["evaluator"])
 
 
-def _told_port(spec: JobSpec, ports: Sequence[int]) -> JobSpec:
+def _with_port(spec: JobSpec, ports: Sequence[int]) -> JobSpec:
     """The job with the last port for the worker next to the chief, unless they name one."""
     if not spec.chief_works or spec.argument("chief_worker_port"):
         return spec

@@ -20,21 +20,12 @@ class TaskOutput:
     """Prints lines with the name of their task in front.
 
     Text that a task ends with a carriage return instead of a newline is a transient status: how far
-    a run is, as its chief tells it, or any text, such as a bar. A terminal shows the latest one
+    a run is, as its chief reports it, or any text, such as a bar. A terminal shows the latest one
     below the lines; elsewhere it is dropped.
-
-    Attributes:
-        is_broken: Whether the output cannot be written any more: a closed pipe or terminal.
     """
 
     def __init__(self, descriptor: int, is_terminal: bool, has_colour: bool):
-        """Prints to a file descriptor.
-
-        Args:
-            descriptor: Where to; UTF-8 is written.
-            is_terminal: Whether the output is a terminal, which shows the status.
-        """
-        self.is_broken = False
+        self.is_broken = False  # the output cannot be written: a closed pipe or terminal
         self._descriptor = descriptor
         self._is_terminal = is_terminal
         self._has_colour = has_colour
@@ -45,11 +36,7 @@ class TaskOutput:
         self._returned: dict[str, bytes] = {}  # text that a carriage return has just ended
 
     def feed(self, name: str, data: bytes) -> None:
-        """Takes output of a task and prints its whole lines.
-
-        Args:
-            data: The next bytes, cut anywhere.
-        """
+        """Takes the next bytes of a task, cut anywhere, and prints its whole lines."""
         parts = re.split(rb"([\r\n])", self._pending.pop(name, b"") + data)
         for text, end in zip(parts[0::2], parts[1::2], strict=False):
             if end == b"\r":
@@ -72,7 +59,6 @@ class TaskOutput:
             self.hide()
 
     def line(self, name: str, text: str) -> None:
-        """Prints one line."""
         self._write(self._block.below(f"{self._prefix(name)}{text}\n"))
 
     def show(self, name: str, status: RunStatus) -> None:
@@ -95,7 +81,7 @@ class TaskOutput:
             if self._showing == name:
                 self.hide()
         other = _PASSED_ON.match(text)
-        if other:  # the chief passes on what the worker beside it writes
+        if other:  # the chief passes on what the worker next to it writes
             name, text = other[1].decode(), text[other.end() :]
         self.line(name, text.decode("utf-8", "backslashreplace"))
 

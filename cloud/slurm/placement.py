@@ -18,10 +18,7 @@ class Placement:
 
     Workers and ps go round the nodes, the chief is on the first and the evaluator on the last.
     Every task has a port of its own, whatever its node. Where a worker runs next to the chief,
-    others begin at the second node, and at the port after its own.
-
-    Attributes:
-        chief_works: Whether a worker runs next to the chief, which counts as no task here.
+    which counts as no task here, others begin at the second node, and at the port after its own.
     """
 
     hosts: Sequence[str]
@@ -31,11 +28,7 @@ class Placement:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> "Placement":
-        """Reads what the batch script has exported.
-
-        Args:
-            environ: The environment variables, for example `os.environ`.
-        """
+        """Reads what the batch script has exported."""
         for name in (HOSTS, TASKS, FIRST_PORT):
             if not environ.get(name):
                 raise UserError(

@@ -5,7 +5,7 @@ import math
 import shlex
 from collections.abc import Iterator
 
-from cloud.job_spec import JobSpec, Role, grace_seconds
+from cloud.job_spec import JobSpec, Role, grace_seconds, refuse_idle_gpus
 from cloud.slurm import placement, task
 from cloud.slurm.placement import Placement
 from cloud.slurm.sender import MARK
@@ -77,21 +77,14 @@ exit "$code"
 
 @dataclasses.dataclass(frozen=True)
 class Allocation:
-    """What to ask Slurm for, beside what the job itself says.
+    """What to ask Slurm for, besides the job's own; empty texts are its defaults."""
 
-    Attributes:
-        nodes: Number of nodes; 0 for one per worker, that next to the chief among them.
-        partition: Empty for the default.
-        account: Who pays; empty for the default.
-        qos: Quality of service; empty for the default.
-        first_port: The first of as many ports as there are tasks; 0 to choose it by the job's
-            number, since jobs share nodes where a partition has OverSubscribe=FORCE.
-    """
-
-    nodes: int = 0
+    nodes: int = 0  # 0 for one per worker, with that next to the chief
     partition: str = ""
-    account: str = ""
+    account: str = ""  # who pays
     qos: str = ""
+    # The first of as many ports as tasks; 0 chooses it by the job's number, since jobs share nodes
+    # where a partition has OverSubscribe=FORCE.
     first_port: int = 0
     python: str = "python"
 
@@ -132,12 +125,12 @@ def _check(spec: JobSpec) -> None:
     for role in spec.roles:
         if role.disk_type:
             raise UserError(f"--target=slurm takes no disk_type ({role.job}); leave it out")
-        is_worker = role.job == "worker" or (role.job == "chief" and spec.chief_works)
-        if role.accelerator and not is_worker and spec.tasks > 1:
+        if role.accelerator and role.job == "evaluator":
             raise UserError(
-                f"{role.job}: accelerator={role.accelerator}, but on Slurm GPUs are for workers; "
+                f"evaluator: accelerator={role.accelerator}, but on Slurm GPUs are for workers; "
                 "give them with --machine=worker:accelerator=…"
             )
+    refuse_idle_gpus(spec)
     shortest = grace_seconds(spec) + _MARGIN_SECONDS + _EARLY_SECONDS
     if spec.timeout_seconds and spec.timeout_seconds <= shortest:
         raise UserError(

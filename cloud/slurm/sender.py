@@ -4,7 +4,6 @@ import pathlib
 import re
 import subprocess
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from cloud.target import JobStatus, Request
 from tfps.errors import RunError, UserError
@@ -29,17 +28,8 @@ _ENDED = frozenset(
 _LOG = re.compile(r"(?:-(?P<role>[a-z]+)-(?P<index>\d+))?\.log")  # after name and number
 
 
-class _QueuedJob(NamedTuple):
-    """A line of `squeue`, printed as `_QUEUE_FORMAT` says; the comment alone may hold any sign."""
-
-    number: str
-    state: str
-    created: str
-    name: str
-    comment: str
-
-
-_QUEUE_FORMAT = "%i|%T|%V|%j|%k"  # the fields of `_QueuedJob`
+# Of `squeue`: number, state, creation, name, and the comment, which alone may hold any sign.
+_QUEUE_FORMAT = "%i|%T|%V|%j|%k"
 
 
 class SlurmSender:
@@ -72,7 +62,6 @@ class SlurmSender:
         )
 
     def new_lines(self, job: str) -> Iterable[tuple[str, str]]:
-        """Task and text of the lines in the job's logs since the last call."""
         fields = _fields(self._shown(job))
         directory, stem = pathlib.Path(fields.get("WorkDir", ".")), f"{fields['JobName']}-{job}"
         for path in sorted(directory.glob(f"{stem}*.log")):
@@ -90,15 +79,14 @@ class SlurmSender:
     def list(self) -> Sequence[JobStatus]:
         """The user's jobs that wait or run and were submitted by this program."""
         printed = _run("squeue", "--me", "--noheader", "--sort=-V", f"--format={_QUEUE_FORMAT}")
-        found = [_QueuedJob(*line.split("|", 4)) for line in printed.splitlines()]
+        found = [line.split("|", 4) for line in printed.splitlines()]
         return [
-            JobStatus(name=job.number, title=job.name, state=job.state, created=job.created)
-            for job in found
-            if MARK in job.comment
+            JobStatus(name=number, title=name, state=state, created=created)
+            for number, state, created, name, comment in found
+            if MARK in comment
         ]
 
     def describe(self, job: str) -> Request:
-        """All that Slurm says of a job."""
         return self._shown(job)
 
     def _shown(self, job: str) -> str:

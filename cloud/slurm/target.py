@@ -1,17 +1,17 @@
 """A job on Slurm: `--target=slurm`."""
 
+import dataclasses
+
 from absl import flags
 
 from cloud.job_spec import JobSpec
-from cloud.remote_target import Patience, RemoteTarget
+from cloud.remote_target import PollOptions, RemoteTarget
 from cloud.slurm.script import Allocation, script
 from cloud.slurm.sender import SlurmSender
 from cloud.target import Request
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of this target."""
-
     def integer(name: str, default: int, least: int, text: str) -> None:
         flags.DEFINE_integer(name, default, f"Slurm: {text}", lower_bound=least, flag_values=values)
 
@@ -27,7 +27,6 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def from_flags(values: flags.FlagValues) -> "SlurmTarget":
-    """The target that the flags of `define_flags` describe."""
     allocation = Allocation(
         values.nodes,
         values.partition,
@@ -37,27 +36,24 @@ def from_flags(values: flags.FlagValues) -> "SlurmTarget":
         values.python,
     )
     # What tasks write is in files that this program reads, as soon as the file system shows it.
-    return SlurmTarget(allocation, Patience(values.wait_seconds, values.poll_seconds, last_looks=1))
+    polling = PollOptions(values.wait_seconds, values.poll_seconds, last_looks=1)
+    return SlurmTarget(polling, allocation)
 
 
+@dataclasses.dataclass
 class SlurmTarget(RemoteTarget):
     """The Slurm cluster whose commands are on this machine."""
 
     name = "slurm"
 
-    def __init__(self, allocation: Allocation, patience: Patience):
-        super().__init__(patience)
-        self._allocation = allocation
+    allocation: Allocation
 
     @property
     def again(self) -> str:
-        """Flags with which this program reaches the same place again."""
         return f"--target={self.name}"
 
     def render(self, spec: JobSpec) -> tuple[Request, ...]:
-        """The batch script."""
-        return (script(spec, self._allocation),)
+        return (script(spec, self.allocation),)
 
     def sender(self) -> SlurmSender:
-        """Slurm's commands."""
         return SlurmSender()

@@ -27,11 +27,7 @@ _LONGEST_WAIT = 8  # seconds before a task is started again
 
 
 def tf_config(environ: Mapping[str, str], job: str) -> str | None:
-    """TF_CONFIG of the task that srun has started here.
-
-    Returns:
-        None for a job without cluster.
-    """
+    """TF_CONFIG of the task that srun has started here; None for a job without cluster."""
     placement = Placement.of(environ)
     cluster = placement.cluster()
     if cluster.is_local:
@@ -48,11 +44,7 @@ def tf_config(environ: Mapping[str, str], job: str) -> str | None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs one task, or says where tasks run.
-
-    Returns:
-        The task's exit code, 128 + n if a signal ended it.
-    """
+    """Runs one task, or prints where tasks run; the task's exit code, 128 + n after signal n."""
     try:
         match argv[1:]:
             case ["nodes", job]:

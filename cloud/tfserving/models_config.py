@@ -20,10 +20,9 @@ def models_config(
     versions: Sequence[int] = (),
     labels: Mapping[str, int] | None = None,
 ) -> str:
-    """Says which model is served, and which of its versions: a `ModelServerConfig`.
+    """Names the model to serve, and which of its versions: a `ModelServerConfig`.
 
-    Args:
-        policy: specific, for `versions`; latest, for the newest as soon as it is there; or all.
+    The policy is specific, for `versions`; latest, for the newest as soon as it is there; or all.
     """
     chosen = [f"        versions: {version}" for version in versions]
     lines = [
@@ -47,11 +46,7 @@ def monitoring_config() -> str:
 
 
 def batching_parameters(size: int) -> str:
-    """Lets requests that come at once be computed together: `BatchingParameters`.
-
-    Args:
-        size: Most records of a batch; a request of more is cut into several.
-    """
+    """Batches concurrent requests, up to `size` records each: `BatchingParameters`."""
     return (
         f"max_batch_size {{ value: {size} }}\n"
         f"max_execution_batch_size {{ value: {size} }}\n"
@@ -78,7 +73,6 @@ class ServedVersions:
 
     @classmethod
     def parse(cls, policy: str, labels: Sequence[str]) -> Self:
-        """Reads the flags."""
         pairs = command_line.pairs("--version_label", labels)
         found = {
             label: command_line.positive(f"--version_label={label}", text)

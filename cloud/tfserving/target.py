@@ -12,6 +12,7 @@ from absl import flags
 from cloud.deployment import sample_records, served_model
 from cloud.deployment.deployment import Deployment, ServerSettings
 from cloud.deployment.target import DeployTarget
+from cloud.remote_target import say
 from cloud.target import Request
 from cloud.tfserving.models_config import (
     LATEST,
@@ -54,13 +55,11 @@ _NOT_HERE = {
 
 
 def base_in_container(deployment: Deployment) -> str:
-    """Directory of the model's versions as the server sees it."""
     base = deployment.model.base
     return base if is_cloud(base) else f"{_MODELS}/{deployment.name}"
 
 
 def arguments(files: Sequence[str]) -> list[str]:
-    """Arguments of the server."""
     flags = {
         "model_config_file": "models.config",
         "monitoring_config_file": "monitoring.config",
@@ -80,10 +79,7 @@ def arguments(files: Sequence[str]) -> list[str]:
 def script(
     deployment: Deployment, files: Sequence[str], address: str, ports: Mapping[int, int]
 ) -> str:
-    """A script that starts the container, with the files that lie beside it.
-
-    The server has no rights, and writes nothing but scratch files.
-    """
+    """A script that starts the container with the files next to it, without rights."""
     own = _options(deployment, address, ports)
     lines = [*own, shlex.quote(deployment.image), *arguments(files)]
     return (
@@ -131,13 +127,9 @@ def _mount(source: str, target: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class ServingSettings:
-    """What TensorFlow Serving is told beside the model.
+    """What TensorFlow Serving is started with, apart from the model."""
 
-    Attributes:
-        output: Directory for the files; empty if they are only printed.
-    """
-
-    output: str
+    output: str  # directory for the files; empty if they are only printed
     versions: ServedVersions
     address: str = "127.0.0.1"
     rest_port: int = REST_PORT
@@ -160,7 +152,6 @@ class ServingSettings:
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of this target."""
     for name, text in {
         "output": "directory for its files.",
         "address": "of this machine's network, where its ports are opened (default: 127.0.0.1).",
@@ -194,7 +185,6 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def from_flags(values: flags.FlagValues) -> "ServingTarget":
-    """The target that the flags of `define_flags` describe."""
     policy = values.version_policy or (SPECIFIC if values.version else LATEST)
     given = {
         name: values[name].value
@@ -238,7 +228,7 @@ class ServingTarget(DeployTarget):
         except OSError as error:
             raise UserError(f"--output={output}: {error.filename}: {error.strerror}") from None
         for line in self._next_steps(deployment, list(files)):
-            _say(line)
+            say(line)
         return EXIT_OK
 
     def _files(self, deployment: Deployment) -> dict[str, str]:
@@ -323,7 +313,3 @@ def _write(path: pathlib.Path, content: str, mode: int) -> None:
     staged.write_text(content)
     staged.chmod(mode)
     staged.replace(path)
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)  # noqa: T201 - what the verbs are for

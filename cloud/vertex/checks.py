@@ -3,6 +3,7 @@
 import dataclasses
 import re
 
+from cloud import job_spec
 from cloud.job_spec import JobSpec, Role
 from tfps.errors import UserError
 
@@ -85,22 +86,15 @@ _KEY = r"projects/[^/]+/locations/([^/]+)/keyRings/[^/]+/cryptoKeys/[^/]+"
 
 @dataclasses.dataclass(frozen=True)
 class VertexSettings:
-    """The project, the region, and what goes with them.
-
-    Attributes:
-        staging_bucket: `gs://` directory for packages; empty if there are none.
-        tensorboard: Resource name of a Tensorboard instance; empty for none.
-        kms_key: Resource name of the key that encrypts what the job leaves on Google's disks; empty
-            for Google's own.
-        flex_start: Whether to wait in the queue of the Dynamic Workload Scheduler.
-    """
+    """The project, the region, and what goes with them; empty for none."""
 
     project: str
     region: str
-    staging_bucket: str = ""
-    tensorboard: str = ""
-    kms_key: str = ""
-    flex_start: bool = False
+    staging_bucket: str = ""  # `gs://` directory for packages
+    tensorboard: str = ""  # resource name of a Tensorboard instance
+    kms_key: str = ""  # of what a job leaves on Google's disks; empty for Google's own
+    flex_start: bool = False  # waits in the queue of the Dynamic Workload Scheduler
+    endpoint: str = ""  # http://127.0.0.1:PORT of a stand-in for Google's APIs
 
     def __post_init__(self) -> None:
         for name, pattern, example in (
@@ -122,6 +116,12 @@ class VertexSettings:
         """Resource name of the place that holds the jobs."""
         return f"projects/{self.project}/locations/{self.region}"
 
+    @property
+    def again(self) -> str:
+        """Flags with which this project's programs reach the same place again."""
+        endpoint = f" --vertex_endpoint={self.endpoint}" if self.endpoint else ""
+        return f"--target=vertex --project={self.project} --region={self.region}{endpoint}"
+
     def _check_place(self, name: str, pattern: str, form: str) -> None:
         value = getattr(self, name)
         match = re.fullmatch(pattern, value)
@@ -141,8 +141,9 @@ def mismatch(machine: str, accelerator: str, count: int) -> str:
         return f"{machine} is no machine type; write one such as n2-standard-8"
     if machine in BUILT_IN:
         own = BUILT_IN[machine]
-        wrong = "" if own == (accelerator, count) else f"{machine} has {own[0]}:{own[1]}"
-        return f"{wrong}, not {_show(accelerator, count)}" if wrong else ""
+        asked = f"{accelerator}:{count}" if accelerator else "none"
+        is_same = own == (accelerator, count)
+        return "" if is_same else f"{machine} has {own[0]}:{own[1]}, not {asked}"
     if parts[1] in _FAMILIES_WITH_GPUS:
         known = [name for name in BUILT_IN if name.startswith(f"{parts[1]}-")]
         return f"{machine} is not known; machine types of its family are {', '.join(known)}"
@@ -179,20 +180,17 @@ def smallest(needed: int) -> str:
     return next((name for name in _GROWING if memory_bytes(name) >= needed), "")
 
 
-def _show(accelerator: str, count: int) -> str:
-    return f"{accelerator}:{count}" if accelerator else "none"
-
-
 def check(spec: JobSpec, settings: VertexSettings) -> None:
     """Refuses what Vertex AI cannot run."""
     _check_image(spec)
     for role in spec.roles:
         _check_machine(role)
         _check_disk(role)
-        _check_gpus_are_used(spec, role, settings)
     _check_scheduling(spec, settings)
     if settings.flex_start:
         _check_flex_start(spec)
+    else:
+        job_spec.refuse_idle_gpus(spec)
     _check_surroundings(spec, settings)
     if settings.tensorboard and not (spec.service_account and spec.job_dir):
         missing = "--job_dir" if spec.service_account else "--service_account"
@@ -246,18 +244,6 @@ def _check_disk(role: Role) -> None:
         raise UserError(f"{role.job}: disk_gb={role.disk_gb}; write {least} to {most}")
 
 
-def _check_gpus_are_used(spec: JobSpec, role: Role, settings: VertexSettings) -> None:
-    holders = ("ps",) if spec.chief_works else ("chief", "ps")
-    is_idle = role.job in holders and spec.role("worker") and role.accelerator
-    if is_idle and not settings.flex_start:
-        hint = " or add --chief_works behind --" if role.job == "chief" else ""
-        raise UserError(
-            f"{role.job}: --{role.job}_accelerator={role.accelerator}:{role.accelerators}, but a "
-            f"{role.job} of a cluster computes nothing on GPUs; give them to the workers alone"
-            f"{hint}"
-        )
-
-
 def _check_scheduling(spec: JobSpec, settings: VertexSettings) -> None:
     if spec.restarts not in (0, _RETRIES):
         raise UserError(
@@ -285,22 +271,20 @@ def _check_flex_start(spec: JobSpec) -> None:
             "--flex_start is for machines with GPUs, in every role; give "
             "--machine=type=…,accelerator=…, or leave --flex_start out"
         )
-    kind = (first.machine, first.accelerator, first.accelerators, first.disk_type, first.disk_gb)
     for role in others:
-        own = (role.machine, role.accelerator, role.accelerators, role.disk_type, role.disk_gb)
-        if own != kind:
+        if not job_spec.have_equal_machines(role, first):
             raise UserError(
                 f"--flex_start needs the same machine in every role, but the {first.job} has "
-                f"{_shown(kind)} and the {role.job} {_shown(own)}; give "
+                f"{_shown(first)} and the {role.job} {_shown(role)}; give "
                 "--machine=type=…,accelerator=… for all, or leave --flex_start out"
             )
 
 
-def _shown(kind: tuple[str, str, int, str, int]) -> str:
-    machine, accelerator, count, disk, size = kind
-    gpus = f" with {accelerator}:{count}" if accelerator else ""
-    disks = f" and a disk of {size or 'default'} GB ({disk or 'default'})" if disk or size else ""
-    return f"{machine}{gpus}{disks}"
+def _shown(role: Role) -> str:
+    gpus = f" with {role.accelerator}:{role.accelerators}" if role.accelerator else ""
+    disk, size = role.disk_type or "default", role.disk_gb or "default"
+    has_disk = role.disk_type or role.disk_gb
+    return f"{role.machine}{gpus}" + (f" and a disk of {size} GB ({disk})" if has_disk else "")
 
 
 def _check_surroundings(spec: JobSpec, settings: VertexSettings) -> None:

@@ -40,22 +40,16 @@ class RefusedError(UserError):
 
 
 class Client:
-    """Vertex AI in one region, with the credentials of this process.
+    """Vertex AI in one region, with the credentials of this process; a stand-in gets none."""
 
-    Attributes:
-        is_stand_in: Whether another program of this machine answers in Google's place; it gets no
-            credentials.
-    """
-
-    def __init__(self, settings: VertexSettings, endpoint: str):
+    def __init__(self, settings: VertexSettings):
+        endpoint = settings.endpoint.rstrip("/")
         if endpoint:
             check_endpoint(endpoint)
+        self.settings = settings
         self._library = optional_imports.load("google.cloud.aiplatform_v1", "vertex")
         self._credentials = _credentials(endpoint, settings.project)
-        self._session = self._direct(AuthorizedSession(self._credentials), endpoint)
-        self._endpoint = endpoint
-        self.is_stand_in = bool(endpoint)
-        self.settings = settings
+        self._session = self._direct(AuthorizedSession(self._credentials))
         self.url = endpoint or f"https://{settings.region}-aiplatform.googleapis.com"
         self.logs_url = endpoint or "https://logging.googleapis.com"
 
@@ -63,13 +57,12 @@ class Client:
         """Google's client of a service, such as Job."""
         kind = getattr(self._library, f"{name}ServiceClient")
         transport = kind.get_transport_class("rest")(host=self.url, credentials=self._credentials)
-        self._direct(transport._session, self._endpoint)
+        self._direct(transport._session)
         return kind(transport=transport)
 
-    @staticmethod
-    def _direct(session: Any, endpoint: str) -> Any:
+    def _direct(self, session: Any) -> Any:
         """A session that reaches a stand-in without a proxy and without ~/.netrc."""
-        session.trust_env = not endpoint
+        session.trust_env = not self.settings.endpoint
         return session
 
     def message(self, kind: str, body: Mapping[str, Any]) -> Any:
@@ -80,12 +73,10 @@ class Client:
     def call(
         self, method: Callable[..., Any], find: Callable[[], Found] | None = None, **request: Any
     ) -> Found:
-        """The answer to a request.
+        """The answer to a request by a method of a `service`.
 
-        Args:
-            method: Of a client that `service` has made.
-            find: Looks for what an earlier try may have done although it seemed to fail; called
-                before every further try. What it finds, if anything, is the answer.
+        An earlier try may have succeeded although it seemed to fail: before every further one
+        `find` looks for its effect, which then is the answer.
         """
         return _answer(
             self.url, lambda: method(request=request, retry=None, timeout=_TIMEOUT), find
@@ -114,7 +105,6 @@ class Client:
         return list(_answer(self.url, items))
 
     def operation(self, name: str) -> dict[str, Any]:
-        """An operation as JSON."""
         return self._get(f"{self.url}/v1/{name}")
 
     def operations(self, resource: str) -> list[dict[str, Any]]:

@@ -86,8 +86,8 @@ def _text(entry: dict[str, Any]) -> str:
 class VertexJobs:
     """The sender of `--target=vertex`."""
 
-    def __init__(self, settings: VertexSettings, endpoint: str):
-        self._client = Client(settings, endpoint)
+    def __init__(self, settings: VertexSettings):
+        self._client = Client(settings)
         self._jobs = self._client.service("Job")
         self._settings = settings
         self._logs: dict[str, Logs] = {}
@@ -113,26 +113,21 @@ class VertexJobs:
         return str(made.name)
 
     def status(self, job: str) -> JobStatus:
-        """State of a job."""
         return _status(self._get(job))
 
     def new_lines(self, job: str) -> Iterable[tuple[str, str]]:
-        """What the tasks have written since the last call."""
         if job not in self._logs:
             self._logs[job] = Logs(self._client, self._name(job).rpartition("/")[2])
         return self._logs[job].new_lines()
 
     def cancel(self, job: str) -> None:
-        """Asks for the end of a job."""
         self._client.call(self._jobs.cancel_custom_job, name=self._name(job))
 
     def list(self) -> Sequence[JobStatus]:
-        """The newest jobs that this program has made."""
         found = map(_status, self._all(f"labels.{_LABEL}:*"))
         return sorted(found, key=lambda status: status.created, reverse=True)
 
     def describe(self, job: str) -> Request:
-        """The whole resource."""
         return shown(self._get(job))
 
     def _get(self, job: str) -> Any:

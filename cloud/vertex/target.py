@@ -7,7 +7,7 @@ from typing import Any
 from absl import flags
 
 from cloud.job_spec import JobSpec, Role
-from cloud.remote_target import Patience, RemoteTarget
+from cloud.remote_target import PollOptions, RemoteTarget
 from cloud.sdist import Sdist
 from cloud.target import JobClient, Request
 from cloud.vertex import checks
@@ -28,7 +28,6 @@ _TEXTS = {
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of this target."""
     for name, text in _TEXTS.items():
         flags.DEFINE_string(name, "", text, flag_values=values)
     flags.DEFINE_boolean(
@@ -37,7 +36,6 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def from_flags(values: flags.FlagValues) -> "VertexTarget":
-    """The target that the flags of `define_flags` describe."""
     settings = VertexSettings(
         values.project,
         values.region,
@@ -45,40 +43,35 @@ def from_flags(values: flags.FlagValues) -> "VertexTarget":
         values.tensorboard,
         values.kms_key,
         values.flex_start,
+        values.vertex_endpoint,
     )
-    patience = Patience(values.wait_seconds, values.poll_seconds)
-    return VertexTarget(settings, patience, values.vertex_endpoint)
+    return VertexTarget(PollOptions(values.wait_seconds, values.poll_seconds), settings)
 
 
+@dataclasses.dataclass
 class VertexTarget(RemoteTarget):
     """Vertex AI in one project and region."""
 
     name = "vertex"
     has_own_machines = True
 
-    def __init__(self, settings: VertexSettings, patience: Patience, endpoint: str):
-        super().__init__(patience)
-        self._settings = settings
-        self._endpoint = endpoint.rstrip("/")
-        self._sdist: Sdist | None = None
+    settings: VertexSettings
+    _sdist: Sdist | None = None
 
     @property
     def again(self) -> str:
-        """Flags with which this program reaches the same place again."""
-        place = f"--target=vertex --project={self._settings.project}"
-        endpoint = f" --vertex_endpoint={self._endpoint}" if self._endpoint else ""
-        return f"{place} --region={self._settings.region}{endpoint}"
+        return self.settings.again
 
     def prepare(self, spec: JobSpec) -> JobSpec:
         """Packs the project that --package names, and names the package by where it will lie."""
         if not spec.package or "://" in spec.package:
             return spec
-        bucket = self._settings.staging_bucket
+        bucket = self.settings.staging_bucket
         if not bucket:
             raise UserError(f"--package={spec.package} needs --staging_bucket=gs://BUCKET/PATH")
         checks.check(
             dataclasses.replace(spec, package=posixpath.join(bucket, "package.tar.gz")),
-            self._settings,
+            self.settings,
         )
         self._sdist = Sdist.build(spec.package)
         config = spec.argument("config")
@@ -91,23 +84,21 @@ class VertexTarget(RemoteTarget):
         return dataclasses.replace(spec, package=self._sdist.path(bucket))
 
     def render(self, spec: JobSpec) -> tuple[Request, ...]:
-        """The body of the one request, a CustomJob."""
-        checks.check(spec, self._settings)
-        return (custom_job(spec, self._settings),)
+        checks.check(spec, self.settings)
+        return (custom_job(spec, self.settings),)
 
     def sender(self) -> JobClient:
-        """The jobs of the region."""
         from cloud.vertex.jobs import VertexJobs  # it loads Google's clients
 
-        return VertexJobs(self._settings, self._endpoint)
+        return VertexJobs(self.settings)
 
     def stage(self, spec: JobSpec) -> None:
         """Looks where the buckets are, and uploads the package."""
         from cloud.vertex import client, jobs  # they load Google's clients
 
-        client.check_bucket("--job_dir", spec.job_dir, self._settings.region)
+        client.check_bucket("--job_dir", spec.job_dir, self.settings.region)
         if self._sdist is not None:
-            client.check_bucket("--staging_bucket", spec.package, self._settings.region)
+            client.check_bucket("--staging_bucket", spec.package, self.settings.region)
             jobs.upload(self._sdist.content, spec.package)
 
 
@@ -154,22 +145,18 @@ def _pool(spec: JobSpec, role: Role) -> dict[str, Any]:
 
 def _program(spec: JobSpec) -> dict[str, Any]:
     """The same for every task."""
-    arguments = list(spec.arguments)
-    variables = [{"name": name, "value": value} for name, value in spec.environment.items()]
+    given: dict[str, Any] = {"args": list(spec.arguments)}
+    if spec.environment:
+        given["env"] = [{"name": name, "value": value} for name, value in spec.environment.items()]
     if spec.package:
-        package: dict[str, Any] = {
+        package = {
             "executorImageUri": spec.image,
             "packageUris": [spec.package],
             "pythonModule": spec.module,
-            "args": arguments,
         }
-        return {"pythonPackageSpec": package | ({"env": variables} if variables else {})}
-    container: dict[str, Any] = {
-        "imageUri": spec.image,
-        "command": ["python", "-m", spec.module],
-        "args": arguments,
-    }
-    return {"containerSpec": container | ({"env": variables} if variables else {})}
+        return {"pythonPackageSpec": package | given}
+    container = {"imageUri": spec.image, "command": ["python", "-m", spec.module]}
+    return {"containerSpec": container | given}
 
 
 def _scheduling(spec: JobSpec, settings: VertexSettings) -> dict[str, Any]:

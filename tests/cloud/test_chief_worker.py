@@ -132,8 +132,14 @@ L4 = ("--machine=chief:type=g2-standard-8", "--machine=chief:accelerator=NVIDIA_
 def test_on_vertex_ai_an_idle_chief_gets_no_gpu(capfd, arguments):
     assert main(["cloud.submit", *VERTEX, *L4, "--", *ARGUMENTS, *arguments]) == 2
     error = capfd.readouterr().err
-    assert "give them to the workers alone or add --chief_works behind --" in error
+    assert "give GPUs to the workers with --machine=worker:accelerator=…, or add --ch" in error
     assert main(["cloud.submit", *VERTEX, *L4, "--", *ARGUMENTS, "--chief_works"]) == 0
+
+
+def test_on_vertex_ai_replicas_without_ps_may_all_have_gpus(capfd):
+    arguments = ("--ps=0", "--machine=type=g2-standard-8,accelerator=NVIDIA_L4:1", "--", *ARGUMENTS)
+    assert main(["cloud.submit", *VERTEX, *arguments, "--mode.name=allreduce"]) == 0
+    assert capfd.readouterr().out.count("NVIDIA_L4") == 2  # of the chief's pool and the workers'
 
 
 def test_lines_of_a_chiefs_container_are_those_of_who_wrote_them():

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from cloud.remote_target import Follower, Patience
+from cloud.remote_target import Follower, PollOptions
 from cloud.target import JobStatus
 from tests.live_view.test_status import run_status
 
@@ -38,7 +38,7 @@ def show(monkeypatch):
     def run(writing, reading):
         with open(writing, "w") as stdout:
             monkeypatch.setattr("sys.stdout", stdout)
-            assert Follower(Platform(LINES), Patience(10.0, 0.0)).follow("job", "") == 0
+            assert Follower(Platform(LINES), PollOptions(10.0, 0.0)).follow("job", "") == 0
         drawn = b""
         with contextlib.suppress(OSError):  # a terminal that nobody writes to any more
             while data := os.read(reading, 1 << 16):

@@ -33,6 +33,7 @@ _INSTEAD = {
     "SwapEMAWeights": "no average of the weights is kept",
     "ProgbarLogger": "progress is shown by itself (--progress)",
 }
+_MONITORS = keras.callbacks.EarlyStopping, keras.callbacks.ReduceLROnPlateau
 _SETTABLE = ("stop_training", "history")
 _GIVEN = (
     "model.optimizer.learning_rate, model.optimizer.iterations and model.stop_training; the "
@@ -55,7 +56,7 @@ def make_callbacks(
         raise UserError(f"callbacks of {experiment.name!r}: not a list, but {callbacks!r}")
     for number, callback in enumerate(callbacks):
         _refuse_callback(callback, has_schedule)
-        if isinstance(callback, _monitors()):
+        if isinstance(callback, _MONITORS):
             _set_mode(callback, metrics, _are_all_logs_known(callbacks[:number]))
     return list(callbacks)
 
@@ -108,13 +109,9 @@ def _refuse_hooks(callback: keras.callbacks.Callback) -> None:
         )
 
 
-def _monitors() -> tuple[type, ...]:
-    return keras.callbacks.EarlyStopping, keras.callbacks.ReduceLROnPlateau
-
-
 def _are_all_logs_known(before: Sequence[keras.callbacks.Callback]) -> bool:
     """Whether none of the callbacks before another one is the user's, which may add to logs."""
-    known = (*_monitors(), keras.callbacks.CSVLogger, keras.callbacks.TerminateOnNaN)
+    known = (*_MONITORS, keras.callbacks.CSVLogger, keras.callbacks.TerminateOnNaN)
     return all(type(callback) in known for callback in before)
 
 
@@ -259,7 +256,6 @@ class Callbacks:
             self._call("on_epoch_begin", number, {})
 
     def begin_evaluation(self) -> None:
-        """Tells them that an evaluation begins."""
         self._call("on_test_begin", {})
 
     def end_epoch(self, epoch: TrainedEpoch, metrics: Mapping[str, float] | None) -> None:
@@ -272,7 +268,6 @@ class Callbacks:
         self._call("on_epoch_end", epoch.number, self._logs)
 
     def end(self) -> None:
-        """Tells them that the training has ended."""
         self._call("on_train_end", self._logs)
 
     def _call(self, hook: str, *arguments: Any) -> None:

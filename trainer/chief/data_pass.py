@@ -53,7 +53,6 @@ class PartsOf:
     form: str
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON-ready data."""
         return {"format": _FORMAT, **dataclasses.asdict(self), "checkpoint": list(self.checkpoint)}
 
 
@@ -208,7 +207,6 @@ class PassPlan:
         )
 
     def kept(self, task: Task) -> tuple[Feature, ...]:
-        """The features that are copied."""
         features = {feature.name: feature for feature in task.features()}
         for name in self.keep:
             if name not in features:

@@ -2,7 +2,7 @@
 
 import logging
 import shlex
-from typing import NamedTuple, Self
+from collections.abc import Sequence
 
 from cloud import deploy
 from tfps.errors import EXIT_OK, UserError
@@ -12,32 +12,23 @@ from tfps.job_dir import JobDir, report
 _log = logging.getLogger(__name__)
 
 
-class DeployPlan(NamedTuple):
-    """Where a job's model goes: what `cloud.deploy` is given apart from the model."""
+def check(train: Train) -> None:
+    """Refuses a run that will have nothing to deploy."""
+    if train.export == NO_EXPORT:
+        raise UserError(f"--deploy_to with --train.export={NO_EXPORT}: leave one of them out")
 
-    arguments: tuple[str, ...]
 
-    @classmethod
-    def parse(cls, arguments: str, job_dir: str) -> Self:
-        """Reads the flags of `cloud.deploy`, as in a shell."""
-        return cls(deploy.check(arguments, job_dir, here=True))
-
-    def check(self, train: Train) -> None:
-        """Refuses a run that will have nothing to deploy."""
-        if train.export == NO_EXPORT:
-            raise UserError(f"--deploy_to with --train.export={NO_EXPORT}: leave one of them out")
-
-    def carry_out(self, job_dir: JobDir) -> int:
-        """Deploys the exported version; exit code 0 also where `train.export_if` refuses it."""
-        done = report.load(job_dir)
-        if done and done.export_refused:
-            _log.warning("not deployed: the model in %s is no version", done.export_refused)
-            return EXIT_OK
-        if done is None or done.export is None:
-            raise UserError(f"the report of {job_dir} names no exported model to deploy")
-        _log.info("deploying %s", done.export)
-        code = deploy.main(["cloud.deploy", *self.arguments, f"--model={done.export}"])
-        if code != EXIT_OK:
-            again = shlex.join(["python", "-m", "cloud.deploy", *self.arguments])
-            _log.error("not deployed; try again with %s --model=%s", again, done.export)
-        return code
+def deploy_export(arguments: Sequence[str], job_dir: JobDir) -> int:
+    """Deploys the exported version; exit code 0 also where `train.export_if` refuses it."""
+    done = report.load(job_dir)
+    if done and done.export_refused:
+        _log.warning("not deployed: the model in %s is no version", done.export_refused)
+        return EXIT_OK
+    if done is None or done.export is None:
+        raise UserError(f"the report of {job_dir} names no exported model to deploy")
+    _log.info("deploying %s", done.export)
+    code = deploy.main(["cloud.deploy", *arguments, f"--model={done.export}"])
+    if code != EXIT_OK:
+        again = shlex.join(["python", "-m", "cloud.deploy", *arguments])
+        _log.error("not deployed; try again with %s --model=%s", again, done.export)
+    return code

@@ -40,7 +40,7 @@ class JobEvaluations:
         self._rule = EarlyStopping(self._metric, settings.experiment.train.early_stopping)
         self._files = Evaluations(settings.job_dir)
         self._checkpoints = CheckpointDirectory(settings.job_dir)
-        self._told: list[Evaluation] = []
+        self._known: list[Evaluation] = []
         self._dataset = data.eval.identity if data.eval else None
 
     def take_up(self, resumed: Checkpoint | None) -> None:
@@ -51,14 +51,14 @@ class JobEvaluations:
 
     def has(self, checkpoint: Checkpoint) -> bool:
         """Whether there is an evaluation of a checkpoint, as far as was looked."""
-        return any(evaluation.checkpoint == checkpoint.name for evaluation in self._told)
+        return self.metrics_of(checkpoint) is not None
 
     def best(self) -> Checkpoint | None:
         """The checkpoint of the best evaluation; None if no evaluation has a number."""
-        index = self._metric.best([x.metrics for x in self._told])
+        index = self._metric.best([x.metrics for x in self._known])
         if index is None:
             return None
-        name = self._told[index].checkpoint
+        name = self._known[index].checkpoint
         found = self._checkpoints.find(name)
         if found is None:
             path = posixpath.join(self._checkpoints.path, name)
@@ -70,17 +70,12 @@ class JobEvaluations:
 
     def metrics_of(self, checkpoint: Checkpoint) -> dict[str, float] | None:
         """What was measured of a checkpoint, by name; None if nothing was."""
-        for evaluation in self._told:
-            if evaluation.checkpoint == checkpoint.name:
-                return evaluation.metrics
-        return None
+        return next((x.metrics for x in self._known if x.checkpoint == checkpoint.name), None)
 
     def metrics_after(self, epoch: TrainedEpoch) -> dict[str, float] | None:
         """What was measured at the end of an epoch, by name; None if nothing was."""
-        for evaluation in self._told:
-            if (evaluation.epoch, evaluation.steps) == (epoch.number + 1, epoch.steps):
-                return evaluation.metrics
-        return None
+        wanted = epoch.number + 1, epoch.steps
+        return next((x.metrics for x in self._known if (x.epoch, x.steps) == wanted), None)
 
     def update(self, checkpoint: Checkpoint, has_ended_epoch: bool) -> None:
         """Evaluates the checkpoint if it ends an epoch, or takes what the evaluator has written."""
@@ -133,7 +128,7 @@ class JobEvaluations:
     def _take(self) -> list[Evaluation]:
         """Reports all evaluations, applies the rule, and returns those that are new."""
         found = self._files.all()
-        new = [evaluation for evaluation in found if evaluation not in self._told]
+        new = [evaluation for evaluation in found if evaluation not in self._known]
         if not new:
             return []
         if any(evaluation.dataset != self._dataset for evaluation in new):
@@ -142,7 +137,7 @@ class JobEvaluations:
                 f"the evaluator evaluates other data than --data.eval={directory}; give every task "
                 "the same flags"
             )
-        self._told = found
+        self._known = found
         for listener in self._listeners:
             listener(new)
         self.reason_to_stop = self._rule.reason(found)

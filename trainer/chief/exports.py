@@ -179,7 +179,6 @@ class DtypeCost:
         return cls(encoding.dtype, sizes, records, metrics)
 
     def __str__(self) -> str:
-        """A sentence."""
         own, exact = map(byte_size.show, self.sizes)
         said = f"rows as {self.dtype}: {own} where float32 takes {exact}"
         if not self.records:

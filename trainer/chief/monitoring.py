@@ -32,8 +32,6 @@ _log = logging.getLogger(__name__)
 
 
 class TaskUsages:
-    """Asks for what is new, again and again."""
-
     def __init__(self, job_dir: JobDir, cluster: Cluster):
         self._job_dir = job_dir
         self._own = str(cluster.task)

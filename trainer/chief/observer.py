@@ -80,7 +80,6 @@ class StatusBoard:
         """Nothing is to be written."""
 
     def status(self, meter: TrainingMeter) -> RunStatus:
-        """How far the run is."""
         data, rate = self._data, meter.throughput.examples_per_second
         with self._lock:
             tasks = tuple(self._tasks(meter.worker_shares.report()))
@@ -168,14 +167,13 @@ class RunObserver:
         self._tell = recorder.tell
         self._sample_seconds = sample_seconds
         self._histograms_every = histograms_every
-        self._told = _Told(past)
+        self._reported = _Reported(past)
         self._away: dict[int, Failure] = {}  # by identity of the entry, while they are away
         self._seen_failures = 0
 
     def began(
         self, settings: RunSettings, layout: StoreLayout, overrides: Sequence[str] = ()
     ) -> None:
-        """Says that a chief has begun to work on the job."""
         cluster = settings.cluster
         self._tell(
             RunBegan(
@@ -199,7 +197,7 @@ class RunObserver:
             examples=queue.trained,
             steps=checkpoint.steps if checkpoint else 0,
         )
-        self._told.note(event)
+        self._reported.note(event)
         self._tell(event)
 
     def progressed(self, meter: TrainingMeter, queue: LeaseQueue, steps: Callable[[], int]) -> None:
@@ -233,7 +231,7 @@ class RunObserver:
         before = 0
         for epoch in checkpoint.losses.epochs:
             steps, before = epoch.steps - before, epoch.steps
-            if self._told.knows_epoch(epoch.number):
+            if self._reported.knows_epoch(epoch.number):
                 continue
             event = EpochTrained(
                 at=time.time(),
@@ -243,7 +241,7 @@ class RunObserver:
                 learning_rate=rate(epoch.steps),
                 steps_per_second=steps / epoch.seconds if epoch.seconds > 0 else None,
             )
-            self._tell_new(event)
+            self._add_new(event)
 
     def evaluated(self, evaluations: Iterable[Evaluation]) -> None:
         """Reports evaluations not reported yet."""
@@ -255,14 +253,13 @@ class RunObserver:
                 metrics=evaluation.metrics,
                 has_ended_epoch=evaluation.has_ended_epoch,
             )
-            self._tell_new(event)
+            self._add_new(event)
 
     def wants_parameters(self, epoch: int) -> bool:
         """Whether parameters are measured after some number of epochs."""
         return self._histograms_every > 0 and epoch % self._histograms_every == 0
 
     def measured(self, event: ParametersMeasured) -> None:
-        """Says what the parameters are."""
         self._tell(event)
 
     def look_for_losses(self, failures: Failures) -> None:
@@ -272,15 +269,14 @@ class RunObserver:
         self._seen_failures = total
         for failure in list(failures)[len(failures) - new :]:
             self._away[id(failure)] = failure
-            self._tell_new(TaskLost(at=failure.when, task=str(failure.task), what=failure.what))
+            self._add_new(TaskLost(at=failure.when, task=str(failure.task), what=failure.what))
         for key, failure in list(self._away.items()):
             if failure.back_after is not None:
                 del self._away[key]
                 at = failure.when + failure.back_after
-                self._tell_new(TaskBack(at=at, task=str(failure.task), seconds=failure.back_after))
+                self._add_new(TaskBack(at=at, task=str(failure.task), seconds=failure.back_after))
 
     def ended(self, status: str, error: str | None = None) -> None:
-        """Says how the run has ended."""
         self._tell(RunEnded(at=time.time(), status=status, error=error))
 
     def close(self) -> None:
@@ -289,12 +285,12 @@ class RunObserver:
         if self._stop:
             self._stop()
 
-    def _tell_new(self, event: _Single) -> None:
-        if self._told.is_new(event):
+    def _add_new(self, event: _Single) -> None:
+        if self._reported.is_new(event):
             self._tell(event)
 
 
-class _Told:
+class _Reported:
     """What those who watch the job know, less what was given up when a run went back."""
 
     def __init__(self, past: Iterable[RunEvent]):

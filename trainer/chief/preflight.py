@@ -42,7 +42,6 @@ _MEMORY = ("memory", "holds", "in flight", "snapshot", "graph", "working", "proc
 
 
 def placement_of(inputs: RunInputs) -> Placement:
-    """Where the parameters of a run lie."""
     cluster, train = inputs.settings.cluster, inputs.settings.experiment.train
     workers = 1 if cluster.is_replicated else max(1, len(cluster.workers))
     return Placement.of(inputs.plan.layout, workers, train.checkpoint_in_background)
@@ -57,7 +56,6 @@ def export_of(inputs: RunInputs) -> ExportSize | None:
 
 
 def chief_memory(inputs: RunInputs) -> ChiefMemory:
-    """What the chief's machine needs."""
     cluster = inputs.settings.cluster
     return ChiefMemory.of(
         placement_of(inputs),

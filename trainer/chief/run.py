@@ -118,7 +118,7 @@ Prepare = Callable[[RunInputs, Executor, ChiefState], Work]
 def join(cluster: Cluster, job_dir: JobDir, limits: WaitLimits, hint: str) -> ReplicaExecutor:
     """Meets all replicas of a cluster without ps, before TensorFlow is used for anything."""
     reopen(job_dir)
-    restart_state = RestartState.found()
+    restart_state = RestartState.load()
     is_recovering = bool(restart_state.recoveries.made)
     limit = limits.task_wait_seconds if is_recovering else limits.connect_seconds
     _log.info("waiting for %d other replicas", len(cluster.workers))
@@ -184,7 +184,7 @@ def _begin(
     settings, data, plan = inputs
     cluster, job_dir = settings.cluster, settings.job_dir
     peers = {} if cluster.is_local else cluster.peers()
-    before = RestartState.found()
+    before = RestartState.load()
     # Replicas need no guard: TensorFlow notices a silent one, and ends what waits for it.
     guard = None if cluster.is_replicated else ConnectionGuard(peers)
     connector = Connector(
@@ -244,10 +244,8 @@ def _work(
     except LostPsError as lost:
         # Without its traceback, which holds the variables.
         return LostPsError(str(lost), lost.leaving)
-    except LostReplicaError as lost:
-        return LostReplicaError(str(lost))
-    except WorkersChangedError as changed:
-        return WorkersChangedError(str(changed))
+    except (LostReplicaError, WorkersChangedError) as changed:
+        return type(changed)(str(changed))
     except tf.errors.OpError as error:
         # The chief's own calls of a ps, to save or to read progress, fail with TensorFlow's error.
         if found := failures.lost_ps_behind(error):
@@ -299,5 +297,5 @@ def _recover(lost: LostPsError, cluster: Cluster, state: ChiefState) -> None:
 def _begin_again(lost: Exception, restart_state: RestartState) -> NoReturn:
     """Begins this process again, with what is known of the run."""
     _log.warning("%s; beginning again, from the last checkpoint", lost)
-    restart_state.leave()
+    restart_state.save()
     restart_process()

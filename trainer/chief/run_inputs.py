@@ -45,8 +45,6 @@ _log = logging.getLogger(__name__)
 
 
 class DataUse(NamedTuple):
-    """What a dataset is for."""
-
     flag: str
     needs_labels: bool = True
 
@@ -98,8 +96,6 @@ def first_values(task: Task, data: Manifest) -> dict[str, tf.Tensor]:
 
 @dataclasses.dataclass(frozen=True)
 class RunSettings:
-    """What a run was asked for."""
-
     experiment: Experiment
     cluster: Cluster
     job_dir: JobDir

@@ -103,7 +103,6 @@ class Recoveries:
         return self.made[-1].seconds
 
     def begin(self, what: str) -> None:
-        """Notes a loss."""
         self.made.append(ReportedRecovery(what, time.time()))
         self.in_vain += 1
         if self.in_vain > _MOST_WITHOUT_PROGRESS:
@@ -135,11 +134,9 @@ class WorkerChanges:
     examples: int | None = None
 
     def begin(self) -> None:
-        """A change begins."""
         self.began, self.went_on, self.examples = time.monotonic(), None, None
 
     def trained(self, examples: int) -> None:
-        """Notes how many records are trained by now."""
         before, self.examples = self.examples, examples
         if before is not None and examples > before and self.went_on is None:
             self.went_on = time.monotonic()
@@ -169,14 +166,14 @@ class RestartState:
     changes: WorkerChanges = dataclasses.field(default_factory=WorkerChanges)
 
     @classmethod
-    def found(cls) -> "RestartState":
+    def load(cls) -> "RestartState":
         """What the program before left; where there was none, that of a run that begins now."""
         file = int(os.environ.get(_VARIABLE, "-1"))
         if not _is_own(file):  # a program that was started by another one has its environment
             return cls()
         return msgspec.json.decode(os.pread(file, os.fstat(file).st_size, 0), type=cls)
 
-    def leave(self) -> None:
+    def save(self) -> None:
         """Leaves it to the program that goes on in this process."""
         file = os.memfd_create(_NAME)
         with os.fdopen(file, "wb", closefd=False) as writer:
@@ -186,7 +183,7 @@ class RestartState:
 
 
 def _is_own(file: int) -> bool:
-    """Whether a number is that of a file that `leave` has made."""
+    """Whether a number is that of a file that `save` has made."""
     try:
         return os.readlink(f"/proc/self/fd/{file}").startswith(f"/memfd:{_NAME} ")
     except FileNotFoundError:
@@ -214,7 +211,7 @@ class ChiefState:
     _patience: StaleReadTolerance = dataclasses.field(
         default_factory=StaleReadTolerance, init=False
     )
-    _told: str = dataclasses.field(default="", init=False)
+    _announced: str = dataclasses.field(default="", init=False)
 
     def poll(self) -> None:
         """Looks every few seconds whether a ps is about to go, a worker comes or is given up."""
@@ -254,7 +251,6 @@ class ChiefState:
             raise WorkersChangedError(reason)
 
     def trained(self, examples: int) -> None:
-        """Notes how many records are trained by now."""
         self.restart.changes.trained(examples)
         seconds = self.restart.recoveries.trained(examples)
         if seconds is not None:
@@ -288,8 +284,8 @@ class ChiefState:
         seconds = self.restart.changes.seconds_left()
         if not reason or not seconds or self._is_without_workers():
             return reason
-        if reason != self._told:
-            self._told = reason
+        if reason != self._announced:
+            self._announced = reason
             _log.info("%s; in %.0f s, with who comes or goes until then", reason, seconds)
         return ""
 

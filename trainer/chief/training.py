@@ -45,7 +45,7 @@ class Forgetting:
     """Has the ps look through their rows whenever a checkpoint is due.
 
     Rows know the number of their last update. Between two moments that are known - the job's
-    beginning, the checkpoint that the run goes on from, and each one since - records are taken to
+    beginning, the checkpoint that the run resumes from, and each one since - records are taken to
     be spread evenly over updates. Of hours a row is only said to be older when such a moment was
     after its last update and is long enough ago: never too early, and after a restart perhaps
     later.

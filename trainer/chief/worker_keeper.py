@@ -8,7 +8,6 @@ its program again in the same process, which its children outlive; and Linux end
 """
 
 import contextlib
-import ctypes
 import dataclasses
 import functools
 import json
@@ -23,6 +22,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import IO
 
+from cloud.local.process import end_with, how_ended
 from tfps.cluster.spec import CLUSTER_SPEC, TF_CONFIG, TF_CONFIG_FILE, Cluster, refuse_taken_port
 from tfps.cluster.tf_config import chief_worker_environment
 from tfps.errors import EXIT_OK, EXIT_USER
@@ -32,7 +32,6 @@ from trainer.console.json_lines import to_line
 # Beside a process of niceness 0 on one core, Linux gives a process of 10 a tenth.
 NICENESS = 10
 _OOM_SCORE = 500  # of 1000: where memory is short, the worker ends before the chief
-_PR_SET_PDEATHSIG = 1
 _LONGEST_WAIT = 8  # seconds before it is started again
 _MODULE = "trainer.chief.worker_keeper"
 _log = logging.getLogger(__name__)
@@ -66,12 +65,12 @@ class WorkerKeeper:
                 return
             if code == EXIT_USER or restarts == self._orders.restarts:
                 again = f" after {restarts} restarts" if restarts else ""
-                self._say("ERROR", f"{_ended(code)}{again} and stays away")
+                self._say("ERROR", f"{how_ended(code)}{again} and stays away")
                 return
             wait = min(2**restarts, _LONGEST_WAIT)
             restarts += 1
             limit = self._orders.restarts
-            self._say("WARNING", f"{_ended(code)}; restart {restarts} of {limit} in {wait} s")
+            self._say("WARNING", f"{how_ended(code)}; restart {restarts} of {limit} in {wait} s")
             time.sleep(wait)
 
     def _once(self) -> int:
@@ -107,24 +106,6 @@ class WorkerKeeper:
         text = f"{name} {what}"
         line = to_line(severity, text, labels) if labels else f"[{name}] {text}"
         os.write(sys.stderr.fileno(), f"{line}\n".encode())
-
-
-def end_with(parent: int) -> None:
-    """Has Linux kill this process when the thread that started it ends."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-    if os.getppid() != parent:  # it ended before the line above took effect
-        os._exit(128 + signal.SIGKILL)
-
-
-def _ended(code: int) -> str:
-    if code > 0:
-        return f"ended with exit code {code}"
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:  # real-time signals have no name
-        return f"was killed by signal {-code}"
 
 
 def main(argv: Sequence[str]) -> None:

@@ -17,19 +17,11 @@ from rich.progress import (
 
 
 class FileProgress:
-    """What is done of some work."""
-
     def __init__(self, progress: Progress, total: int | None):
-        """Shows that nothing is done.
-
-        Args:
-            total: How much there is to do, None where that is not known.
-        """
         self._progress = progress
         self._task = progress.add_task("", total=total)
 
     def add(self, done: int, text: str = "") -> None:
-        """Shows that more is done."""
         self._progress.update(self._task, advance=done, description=text)
 
     def write(self, text: str) -> None:
@@ -42,12 +34,7 @@ class FileProgress:
 
 @contextlib.contextmanager
 def shown(total: int | None, unit: str = "") -> Iterator[FileProgress]:
-    """Shows a bar on stderr, where that is a terminal, until all is done.
-
-    Args:
-        total: How much there is to do, None where that is not known.
-        unit: What is counted; bytes if it is empty.
-    """
+    """Shows a bar if stderr is a terminal; None is an unknown total, an empty unit bytes."""
     console = Console(stderr=True)
     counted = (
         (MofNCompleteColumn(), TextColumn(unit))

@@ -12,7 +12,6 @@ from tfps.data.manifest import Manifest
 from tfps.data.schema import Schema, notes
 from tfps.data.shards import Shard
 from tfps.errors import listed
-from tfps.store.stored_row import StoredRow
 from trainer.console.text_table import named_texts, text_table
 from trainer.datasets.shard_scan import ShardScan
 
@@ -69,7 +68,7 @@ def tables(found: Sequence[TableSummary]) -> list[str]:
             f"{each.norms.count:,}",
             f"{each.row.dim}",
             each.row.dtype,
-            _slots(each.row),
+            f"{each.row.single} per row" if each.row.single else f"{each.row.whole}",
             _last_updates(each),
             *_norms(each.norms),
         )
@@ -82,10 +81,6 @@ def tables(found: Sequence[TableSummary]) -> list[str]:
     if any(each.most_used for each in found):
         lines += ["", "of a table of strings, a key is the 63-bit fingerprint of the string"]
     return lines
-
-
-def _slots(row: StoredRow) -> str:
-    return f"{row.single} per row" if row.single else f"{row.whole}"
 
 
 def _last_updates(table: TableSummary) -> str:
@@ -160,7 +155,6 @@ def schema_of(sample: Sequence[Any]) -> list[str]:
 
 
 def shard_table(scans: Sequence[ShardScan]) -> list[str]:
-    """One line per shard."""
     rows = []
     for found in scans:
         shard = found.shard
@@ -184,7 +178,6 @@ def shard_table(scans: Sequence[ShardScan]) -> list[str]:
 
 
 def record(example: Any) -> list[str]:
-    """The values of one record."""
     features = example.features.feature
     shown_names = {name: listed([name]) for name in sorted(features)}
     width = max(map(len, shown_names.values()), default=0)

@@ -21,7 +21,6 @@ class JsonFormatter(logging.Formatter):
         self._labels = dict(labels)
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as a line."""
         message = record.getMessage()
         if record.exc_info:
             message = f"{message}\n{self.formatException(record.exc_info)}"
@@ -36,11 +35,7 @@ def to_line(
     at: float | None = None,
     more: Mapping[str, Any] = types.MappingProxyType({}),
 ) -> str:
-    """A line of JSON.
-
-    Args:
-        at: When, seconds since 1970; None for now.
-    """
+    """A line of JSON; `at` in seconds since 1970, None for now."""
     now = datetime.datetime.now(datetime.UTC)
     when = now if at is None else datetime.datetime.fromtimestamp(at, datetime.UTC)
     text = when.isoformat(timespec="milliseconds").replace("+00:00", "Z")

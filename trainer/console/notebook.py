@@ -42,12 +42,9 @@ def run(module: str, *flags: str, end_seconds: float = _END_SECONDS) -> None:
     """Runs a program as `python -m` does, and shows each line as soon as it is written.
 
     Interrupting the cell interrupts the program, as Ctrl-C does in a terminal: a cluster saves a
-    checkpoint and ends all its tasks. Its last lines are shown before this is interrupted, too.
-    Where the notebook's process is killed, the program's output breaks, which ends it.
-
-    Args:
-        module: The program, such as `cloud.local`.
-        end_seconds: After an interrupt, how long the program may take before it is killed.
+    checkpoint and ends all its tasks, and is killed after `end_seconds`. Its last lines are shown
+    before this is interrupted, too. Where the notebook's process is killed, the program's output
+    breaks, which ends it.
     """
     process = subprocess.Popen(
         [sys.executable, "-m", module, *flags],

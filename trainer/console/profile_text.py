@@ -27,7 +27,6 @@ _SHOWN = (
 
 
 def lines(traces: Mapping[TaskName, TaskTrace], events: Sequence[RunEvent]) -> list[str]:
-    """What traces of a job's tasks tell, as lines."""
     seen = {task: found for task, found in traces.items() if found.threads}
     if not seen:
         raise UserError("no task did anything while it was traced; trace for longer (--seconds)")

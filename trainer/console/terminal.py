@@ -33,7 +33,7 @@ class ProgressDisplay:
         self._seconds = _LIVE_SECONDS if is_live else line_seconds
         self._shown: float | None = None
         self._block = LiveBlock()
-        self._is_told = False  # whether whoever relays the output has a status
+        self._has_reported = False  # whether whoever relays the output has a status
         self._lock = threading.RLock()
 
     def show(self, status: Callable[[], RunStatus]) -> None:
@@ -64,13 +64,13 @@ class ProgressDisplay:
         with self._lock:
             if self._block.is_shown:
                 self._write(self._block.replace(()))
-            elif self._is_told:
+            elif self._has_reported:
                 self._write(" \r")
-            self._is_told = False
+            self._has_reported = False
 
     def _draw(self, status: RunStatus) -> None:
         if not self._stream.isatty():
-            self._is_told = True
+            self._has_reported = True
             self._write(f"{status.to_text()}\r")
             return
         from tfps.live_view import view  # loaded here: most tasks draw nothing
@@ -96,10 +96,7 @@ class _AboveTheView(logging.StreamHandler):
 
 
 def redirect_noise(path: str) -> None:
-    """Sends what native code writes to stderr to a file; Python's own stderr stays.
-
-    Call before TensorFlow is loaded.
-    """
+    """Sends native code's stderr to a file, not Python's; call before TensorFlow is loaded."""
     try:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -120,9 +117,8 @@ def start_logging(
 ) -> ProgressDisplay:
     """Sends tfps's log lines to Python's stderr, everybody else's to the native one.
 
-    Args:
-        progress: `live`, `lines`, or `auto`: a live view if stderr is a terminal.
-        formatter: Makes lines for programs of all records; None for lines for people.
+    Progress is `live`, `lines`, or `auto`: live if stderr is a terminal. A formatter makes lines
+    for programs of all records; without one they are for people.
     """
     is_live = progress == "live" or (progress == "auto" and sys.stderr.isatty())
     display = ProgressDisplay(sys.stderr, is_live, line_seconds)

@@ -28,11 +28,7 @@ def text_table(
 
 
 def named_texts(rows: Sequence[tuple[str, str]], width: int) -> list[str]:
-    """The lines of texts with their names in front.
-
-    Args:
-        width: That the names take at least.
-    """
+    """The lines of texts behind their names, which take at least `width`."""
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(min_width=width, no_wrap=True)
     grid.add_column(overflow="fold")
@@ -52,7 +48,6 @@ def _lines(table: Table) -> list[str]:
 
 
 def job_summary(job_dir: str, report: Report) -> list[str]:
-    """The summary of a report."""
     examples, cluster = report.examples, report.cluster
     tasks = f"{cluster.workers} workers, {cluster.ps} ps" if cluster.ps else "one process"
     rows = [

@@ -20,6 +20,7 @@ from trainer.datasets.record_columns import RecordColumns
 
 _EXACT_RECORDS = 100_000_000  # 5 bytes each are held until all are known
 _AHEAD = 2  # reads that are under way or done while the model computes
+Labels = Mapping[str, npt.NDArray[Any]]
 Predictions = Mapping[str, npt.NDArray[np.float32]]
 _BATCH_SIZE = 4096  # as of `trainer.predict`, which gives the same predictions to the last bit
 
@@ -32,11 +33,7 @@ class PredictionAuc:
         self._running = RunningAuc(_EXACT_RECORDS)
         self._found: set[int] = set()  # labels
 
-    def add(
-        self,
-        labels: Mapping[str, npt.NDArray[Any]],
-        predictions: Mapping[str, npt.NDArray[np.float32]],
-    ) -> None:
+    def add(self, labels: Labels, predictions: Predictions) -> None:
         """Takes labels (none where they are not known) and predictions of some records, by name."""
         self._reason = self._reason or self._why_not(labels, predictions)
         if self._reason:
@@ -57,11 +54,7 @@ class PredictionAuc:
             return None, "not defined: a prediction is nan"
         return found, ""
 
-    def _why_not(
-        self,
-        labels: Mapping[str, npt.NDArray[Any]],
-        predictions: Mapping[str, npt.NDArray[np.float32]],
-    ) -> str:
+    def _why_not(self, labels: Labels, predictions: Predictions) -> str:
         if not labels:
             return "not known without labels"
         if len(labels) > 1 or len(predictions) > 1:
@@ -153,8 +146,8 @@ class PredictedRecords:
     count: int
     has_more: bool
     features: Mapping[str, Any]
-    labels: Mapping[str, npt.NDArray[Any]]
-    predictions: Mapping[str, npt.NDArray[np.float32]]
+    labels: Labels
+    predictions: Predictions
 
     @classmethod
     def read(

@@ -87,7 +87,8 @@ def _in_directory(directory: str, flag: str) -> list[str]:
     """The files right in a directory that are its data."""
     names = [name for name in files.names(directory) if not _is_hidden(name)]
     paths = [posixpath.join(directory, name) for name in names if name not in _OWN]
-    found = [path for path in paths if not files.is_directory(path) and not _is_index(path)]
+    index = manifest.index_file("")  # which tfps wrote next to TFRecord files
+    found = [x for x in paths if not files.is_directory(x) and not x.endswith(index)]
     if found:
         return found
     if paths:
@@ -105,11 +106,6 @@ def _is_hidden(path: str) -> bool:
 
 def _is_called(path: str, part: str) -> bool:
     return part in posixpath.basename(path)
-
-
-def _is_index(path: str) -> bool:
-    """Whether it is the index that tfps wrote next to TFRecord files."""
-    return path.endswith(manifest.index_file(""))
 
 
 def _holds_records(path: str) -> bool | None:

@@ -1,5 +1,6 @@
 """The records to predict, whatever they come in: a dataset, TFRecord files, or files of rows."""
 
+import dataclasses
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
@@ -91,20 +92,14 @@ def _text(batch: RecordBatch, name: str, values: tf.RaggedTensor, index: int, ce
         ) from None
 
 
+@dataclasses.dataclass(frozen=True)
 class PredictionInput:
     """Records to predict, in the order of their files."""
 
-    def __init__(
-        self,
-        data: str,
-        paths: Sequence[str],
-        reader: "PredictionRows | _PredictionRecords",
-        total: int | None = None,
-    ):
-        self.data = data
-        self.total = total
-        self._paths = paths
-        self._reader = reader
+    data: str
+    paths: Sequence[str]
+    reader: "PredictionRows | _PredictionRecords"
+    total: int | None = None
 
     @classmethod
     def find(
@@ -151,13 +146,13 @@ class PredictionInput:
 
     @property
     def bad_rows(self) -> int:
-        return self._reader.bad_rows
+        return self.reader.bad_rows
 
     def columns(self, most: int) -> Iterator[RecordColumns]:
         """All records in order, at most `most` of one file at once; of text a block of bytes."""
         is_labelled: bool | None = None
-        for path in self._paths:
-            for found in self._reader.columns(path, most):
+        for path in self.paths:
+            for found in self.reader.columns(path, most):
                 if is_labelled is None:
                     is_labelled = bool(found.labels)
                 _refuse_other_labels(found, is_labelled)

@@ -7,7 +7,7 @@ import io
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -225,7 +225,7 @@ class PredictionsFile:
         self._partial = f"{path}.partial"
         self._overwrite = overwrite
         self._file: tf.io.gfile.GFile | None = None
-        self._rows: _Rows | None = None
+        self._rows: TfrecordRows | ParquetRows | CsvRows | None = None
 
     def open(self) -> None:
         """Makes the file, under the name that it has until it is whole."""
@@ -301,13 +301,3 @@ class PredictionsFile:
                 f"--output={self._path} cannot be written: {error.message}; name a file in a "
                 "directory that exists and is yours to write"
             ) from None
-
-
-class _Rows(Protocol):
-    """Columns become rows of a file."""
-
-    def write(self, columns: Mapping[str, Any]) -> None:
-        """Adds rows: by name arrays `[n, …]`, a `ListedColumn` or a `pyarrow.Array`."""
-
-    def close(self) -> None:
-        pass

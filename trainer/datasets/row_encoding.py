@@ -26,10 +26,7 @@ Block = RowBlock | ParquetBlock
 
 
 class UnlabelledTask(Task):
-    """Reads and writes the records of another task without its labels, weight and group.
-
-    It has no model: it is for datasets to predict.
-    """
+    """Records of another task to predict: without labels, weight and group, and without a model."""
 
     def __init__(self, task: Task):
         self._task = task

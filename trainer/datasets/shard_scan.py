@@ -9,7 +9,6 @@ import multiprocessing
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from types import TracebackType
 from typing import Self, TypeVar
 
 import numpy as np
@@ -58,10 +57,7 @@ class Processes:
     def map(
         self, function: Callable[[_Item], _Result], items: Iterable[_Item]
     ) -> Iterator[_Result]:
-        """The results of all items in order; items are asked for as processes become free.
-
-        Function, items and results are pickled.
-        """
+        """Results of items in order, asked for as processes become free; all is pickled."""
         if self._pool is None:
             yield from map(function, items)
             return
@@ -81,12 +77,7 @@ class Processes:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
@@ -98,8 +89,6 @@ def _end_when_interrupted() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class ShardScan:
-    """What a file holds."""
-
     shard: Shard
     offsets: npt.NDArray[np.int64]  # bytes of every `STRIDE`th record; none of a compressed file
     damaged: tuple[StoredRecord, ...]  # without their bytes

@@ -10,8 +10,6 @@ from tfps.errors import UserError
 from trainer.chief.wait_limits import WaitLimits
 
 _FLAGS = flags.FLAGS
-if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
-    from trainer.chief.deploying import DeployPlan
 flags.DEFINE_string(
     "deploy_to",
     None,
@@ -79,23 +77,18 @@ def check(cluster: Cluster) -> None:
         )
 
 
-def deploy_plan(is_pass: bool) -> "DeployPlan | None":
-    """What is deployed; None for nothing.
-
-    Args:
-        is_pass: Whether the job exports nothing, since it makes a pass over a dataset.
-    """
+def deploy_arguments(is_pass: bool) -> tuple[str, ...]:
+    """The arguments of `cloud.deploy` apart from the model; none where nothing is deployed."""
     if not _FLAGS.deploy_to:
-        return None
+        return ()
     if is_pass:
         raise UserError(f"--deploy_to is for a job that trains, not --job={_FLAGS.job}")
-    from trainer.chief.deploying import DeployPlan
+    from cloud import deploy  # which few runs need
 
-    return DeployPlan.parse(_FLAGS.deploy_to, _FLAGS.job_dir)
+    return deploy.check(_FLAGS.deploy_to, _FLAGS.job_dir, here=True)
 
 
 def wait_limits() -> WaitLimits:
-    """The limits of the chief's waits."""
     return WaitLimits(
         connect_seconds=_FLAGS.connect_seconds,
         min_workers=_FLAGS.min_workers,

@@ -37,17 +37,10 @@ flags.DEFINE_integer(
 
 
 class Work(NamedTuple):
-    """What a chief does.
-
-    Attributes:
-        output: What a pass writes to the job_dir, as of `preflight.check_machine`; None of a
-            training.
-    """
-
     experiment: "Experiment"
     prepare: "Prepare"
     use: "DataUse"
-    output: "Callable[[RunInputs], Mapping[str, int] | None]"
+    output: "Callable[[RunInputs], Mapping[str, int] | None]"  # None of a training
 
 
 def work(experiment: "Experiment", is_pass: bool) -> Work:
@@ -63,7 +56,6 @@ def work(experiment: "Experiment", is_pass: bool) -> Work:
 
 
 def is_pass(cluster: Cluster, job_dir: str) -> bool:
-    """Whether the job is one pass."""
     if _FLAGS.job == TRAIN:
         given = [name for name in _OWN if _FLAGS[name].present]
         if given:
@@ -91,7 +83,6 @@ def is_pass(cluster: Cluster, job_dir: str) -> bool:
 
 
 def plan() -> "PassPlan":
-    """What the pass does."""
     from tfps.checkpoint.saved_values import named_checkpoint
     from trainer.chief.data_pass import PassPlan
 

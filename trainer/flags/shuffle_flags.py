@@ -6,7 +6,6 @@ _FLAGS = flags.FLAGS
 
 
 def define() -> None:
-    """Defines them."""
     flags.DEFINE_enum(
         "shuffle",
         "none",

@@ -89,16 +89,11 @@ flags.DEFINE_string(
 
 @dataclasses.dataclass(frozen=True)
 class JobPaths:
-    """Directories of one job, the same for all its tasks.
-
-    Attributes:
-        export: The exported model; empty for its place in the job_dir.
-        tensorboard: TensorBoard's curves; empty for their place in the job_dir.
-    """
+    """Directories of one job, the same for all its tasks; empty for a place in the job_dir."""
 
     job_dir: JobDir
-    export: str
-    tensorboard: str
+    export: str  # the exported model
+    tensorboard: str  # TensorBoard's curves
 
     @classmethod
     def of(cls, job_dir: str | None, environ: Mapping[str, str]) -> "JobPaths":
@@ -157,11 +152,7 @@ class Platform(enum.Enum):
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> "Platform":
-        """Reads the platform from the variables that it sets.
-
-        Args:
-            environ: The environment variables, for example `os.environ`.
-        """
+        """Reads the platform from the environment variables that it sets."""
         if any(
             name in environ for name in (CLUSTER_SPEC, "CLOUD_ML_PROJECT_ID", "CLOUD_ML_JOB_ID")
         ):
@@ -198,11 +189,7 @@ if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environ
 
 
 def monitoring(tensorboard: str, overrides: Sequence[str]) -> "Monitoring":
-    """How a run is watched.
-
-    Args:
-        tensorboard: Where TensorBoard's curves go; empty for their place in the job_dir.
-    """
+    """How a run is watched; `tensorboard` is empty for its place in the job_dir."""
     from trainer.chief.monitoring import Monitoring
 
     return Monitoring(

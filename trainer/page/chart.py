@@ -32,11 +32,7 @@ _END, _MIDDLE = 'text-anchor="end"', 'text-anchor="middle"'
 
 
 def show(value: float, unit: str = NUMBER) -> str:
-    """A value as people read it, such as 12.5k, 3 MiB, 1:30 h or 20%.
-
-    Args:
-        unit: What it counts: `NUMBER`, `BYTES`, `SECONDS` or `SHARE`.
-    """
+    """A value of a unit as people read it, such as 12.5k, 3 MiB, 1:30 h or 20%."""
     if unit == SHARE:
         return f"{100 * value:.3g}%"
     if unit == SECONDS:
@@ -78,11 +74,7 @@ class Scale:
     def of(
         cls, low: float, high: float, pixels: float, unit: str = NUMBER, most: int = 6
     ) -> "Scale":
-        """The scale that holds two values between round ones.
-
-        Args:
-            unit: What the values count, as of `show`: of bytes and time other numbers are round.
-        """
+        """Two values between round ones; of bytes and time other numbers are round."""
         if high <= low:
             high = low + (abs(low) or 1.0)
         step = _round_step((high - low) / (most - 1), unit)
@@ -112,8 +104,6 @@ def _decimal_step(least: float) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """A curve."""
-
     name: str
     points: Sequence[Point]
     color: int = 0
@@ -149,7 +139,6 @@ class Chart:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no point to be drawn."""
         return not any(each.drawn for each in self.series)
 
     @property

@@ -25,15 +25,11 @@ _Event = TypeVar("_Event", bound=RunEvent)
 
 @dataclasses.dataclass(frozen=True)
 class JobRecord:
-    """A job as it is kept in its directory.
-
-    Attributes:
-        events: What happened, in order; nothing in a job of an earlier version.
-    """
+    """A job as it is kept in its directory."""
 
     job_dir: JobDir
     report: Report
-    events: Sequence[RunEvent]
+    events: Sequence[RunEvent]  # in order; none of a job of an earlier version
 
     @classmethod
     def read(cls, path: str) -> Self:
@@ -50,7 +46,6 @@ class JobRecord:
         return self.job_dir.name or self.job_dir
 
     def all(self, kind: type[_Event]) -> list[_Event]:
-        """Events of one kind."""
         return [event for event in self.events if isinstance(event, kind)]
 
     @property
@@ -60,7 +55,6 @@ class JobRecord:
 
     @property
     def last_run(self) -> RunBegan | None:
-        """What the last chief said of itself."""
         return next(reversed(self.all(RunBegan)), None)
 
     def kept_samples(self) -> list[Sampled]:
@@ -74,24 +68,17 @@ class JobRecord:
                 kept.append(event)
         return kept
 
-    def losses(self) -> list[Point]:
-        """Records trained, and the mean loss since the sample before."""
+    def losses(self, over_time: bool = False) -> list[Point]:
+        """Records trained, or seconds of the job, and the mean loss since the sample before."""
+        if over_time:
+            return [(x.at - self.began, x.loss) for x in self.all(Sampled) if x.loss is not None]
         return [(x.examples, x.loss) for x in self.kept_samples() if x.loss is not None]
 
-    def losses_over_time(self) -> list[Point]:
-        """Seconds since the job began, and the mean loss since the sample before."""
-        return [(x.at - self.began, x.loss) for x in self.all(Sampled) if x.loss is not None]
-
-    def metric_over_time(self, name: str) -> list[Point]:
-        """Seconds since the job began, and a metric of the evaluation that was made then."""
-        return [
-            (event.at - self.began, event.metrics[name])
-            for event in self.all(Evaluated)
-            if name in event.metrics
-        ]
-
-    def metric(self, name: str) -> list[Point]:
-        """Records trained, and a metric of the evaluation by then."""
+    def metric(self, name: str, over_time: bool = False) -> list[Point]:
+        """Records trained, or seconds of the job, and a metric of the evaluation by then."""
+        if over_time:
+            made = [event for event in self.all(Evaluated) if name in event.metrics]
+            return [(event.at - self.began, event.metrics[name]) for event in made]
         examples = {event.steps: event.examples for event in self.all(CheckpointSaved)}
         values = {event.steps: event.metrics.get(name) for event in self.all(Evaluated)}
         return [

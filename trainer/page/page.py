@@ -44,10 +44,9 @@ def _loss(jobs: Sequence[JobRecord], over_time: bool) -> Chart:
     series = []
     for index, job in enumerate(jobs):
         before = f"{job.name}: " if len(jobs) > 1 else ""
-        trained = job.losses_over_time() if over_time else job.losses()
-        series.append(Series(f"{before}training", trained, index))
+        series.append(Series(f"{before}training", job.losses(over_time), index))
         color = index if len(jobs) > 1 else 1
-        evaluated = job.metric_over_time("loss") if over_time else job.metric("loss")
+        evaluated = job.metric("loss", over_time)
         series.append(Series(f"{before}evaluation", evaluated, color, has_dots=True))
     return _curves("Loss", series, over_time)
 
@@ -56,7 +55,7 @@ def _metric(jobs: Sequence[JobRecord], name: str, over_time: bool) -> Chart:
     series = [
         Series(
             job.name if len(jobs) > 1 else name,
-            job.metric_over_time(name) if over_time else job.metric(name),
+            job.metric(name, over_time),
             index,
             has_dots=True,
         )
@@ -145,12 +144,7 @@ _TEMPLATE = "page.html.j2"
 
 
 def page(jobs: Sequence[JobRecord], refresh_seconds: int = 0) -> str:
-    """The page of a job, or of several that are compared.
-
-    Args:
-        jobs: The jobs; their names and all that they tell are escaped.
-        refresh_seconds: After which a browser loads it again; 0 for never.
-    """
+    """The page of jobs, all of it escaped; browsers load it again unless `refresh_seconds` is 0."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("trainer.page", ""),
         autoescape=True,
@@ -168,7 +162,6 @@ def page(jobs: Sequence[JobRecord], refresh_seconds: int = 0) -> str:
 
 
 def write(jobs: Sequence[JobRecord], path: str, refresh_seconds: int = 0) -> None:
-    """Writes the page of some jobs."""
     files.replace(path, page(jobs, refresh_seconds))
 
 
@@ -185,7 +178,6 @@ class RunPage:
         self._is_due = False
 
     def tell(self, event: RunEvent) -> None:
-        """Takes note of the end."""
         self._is_due = self._is_due or isinstance(event, RunEnded)
 
     def flush(self) -> None:

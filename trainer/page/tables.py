@@ -16,14 +16,8 @@ _MOST_TABLES = 100
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table.
-
-    Attributes:
-        header: Names of the columns; none for rows that are led by their names.
-    """
-
     title: str
-    header: Sequence[str]
+    header: Sequence[str]  # none for rows that are led by their names
     rows: Sequence[Sequence[str]]
     note: str = ""
 

@@ -45,20 +45,15 @@ _Answerer = Callable[[re.Match[str], bytes], Response]
 
 @dataclasses.dataclass(frozen=True)
 class ModelApp:
-    """Answers requests to one model.
-
-    Attributes:
-        max_body: Bytes of a request.
-    """
+    """Answers requests to one model."""
 
     versions: ModelVersions
     name: str
     address: str
-    max_body: int
+    max_body: int  # bytes
     max_batch: int
 
     def starlette(self) -> Starlette:
-        """The application to serve."""
         places = anyio.CapacityLimiter(os.cpu_count() or 1)
 
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -160,9 +155,9 @@ class ModelApp:
 
     def _page(self, match: re.Match[str], body: bytes) -> Response:
         version = self.versions.newest
-        page = form.page(version, self.name)
-        headers = {"Content-Security-Policy": page.policy, VERSION_HEADER: str(version.number)}
-        return HTMLResponse(page.html, headers=headers)
+        html, policy = form.page(version, self.name)
+        headers = {"Content-Security-Policy": policy, VERSION_HEADER: str(version.number)}
+        return HTMLResponse(html, headers=headers)
 
     def _status(self, match: re.Match[str], body: bytes) -> Response:
         self._check_model(match)

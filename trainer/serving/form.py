@@ -3,7 +3,7 @@
 import base64
 import secrets
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jinja2
 import numpy as np
@@ -21,15 +21,8 @@ _environment = jinja2.Environment(
 )
 
 
-class FormPage(NamedTuple):
-    """A page."""
-
-    html: str
-    policy: str
-
-
-def page(version: ServedVersion, name: str) -> FormPage:
-    """The page of a version."""
+def page(version: ServedVersion, name: str) -> tuple[str, str]:
+    """The page of a version, and the Content-Security-Policy that lets it run its script."""
     nonce = secrets.token_urlsafe(16)
     features = [_described(feature) for feature in version.model.features]
     html = _environment.get_template(_TEMPLATE).render(
@@ -46,7 +39,7 @@ def page(version: ServedVersion, name: str) -> FormPage:
         "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
         "frame-ancestors 'none'"
     )
-    return FormPage(html, policy)
+    return html, policy
 
 
 def _described(feature: Feature) -> dict[str, Any]:

@@ -34,16 +34,13 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class ServedVersion:
-    """A version that can be asked.
-
-    Attributes:
-        records: Tensors `[n, *shape]` of some real records by feature name, ragged for shape
-            `(None,)`; none where the export has none.
-    """
+    """A version that can be asked."""
 
     number: int
     model: ExportedModel
     signature_defs: Message
+    # Real records of its warm-up, if any: tensors `[n, *shape]` by feature name, ragged for shape
+    # `(None,)`.
     records: Mapping[str, Any]
 
     @classmethod
@@ -83,26 +80,17 @@ def _most_records(requests: Sequence[WarmUpRequest], model: ExportedModel) -> Ma
 
 @dataclasses.dataclass(frozen=True)
 class _Failure:
-    """A version that could not be loaded.
-
-    Attributes:
-        again: When it is tried again, by the monotonic clock.
-    """
+    """A version that could not be loaded."""
 
     reason: str
-    again: float
+    again: float  # when it is tried again, by the monotonic clock
 
 
 class ModelVersions:
     """The newest version of a model, with the next in its place once that has been tried."""
 
     def __init__(self, base: str, loaded: ServedVersion, follows: bool):
-        """Serves one version.
-
-        Args:
-            base: Directory of all versions, or of the only one.
-        """
-        self._base = base
+        self._base = base  # of all versions, or of the only one
         self._loaded = loaded
         self._follows = follows
         # Never changed, only replaced: other threads read it.
@@ -111,11 +99,7 @@ class ModelVersions:
 
     @classmethod
     def open(cls, model: str) -> Self:
-        """Loads the newest version that can be served.
-
-        Args:
-            model: A job's directory, its `export`, or a version's; local or `gs://`.
-        """
+        """Loads the newest version of a job, an export, or the one that is named."""
         model = model.rstrip("/") or model
         if files.exists(posixpath.join(model, GRAPH_FILE)):
             name = posixpath.basename(model)

@@ -46,16 +46,11 @@ class _UnfitValueError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """Records for a model, in the form of one of its signatures.
-
-    Attributes:
-        has_rows: Whether the records were rows, as the answer then has to be.
-        values: Tensors `[n, *shape]` by input name, ragged for shape `(None,)`.
-    """
+    """Records for a model, in the form of one of its signatures."""
 
     signature: str
     has_rows: bool
-    values: Mapping[str, Any]
+    values: Mapping[str, Any]  # tensors `[n, *shape]` by input, ragged for shape `(None,)`
 
     def ask(self, model: ExportedModel) -> dict[str, Any]:
         """The model's answer: arrays `[n, ...]` float32 by name."""
@@ -100,11 +95,10 @@ def read_question(body: bytes, model: ExportedModel, max_batch: int) -> Question
 
 @dataclasses.dataclass(frozen=True)
 class _Columns:
-    """What a request gives for each input, as JSON.
+    """What a request gives for each input, as JSON: a value for each record.
 
-    Attributes:
-        values: By input name, a value for each record. Where the row lengths of a feature `(None,)`
-            are given, as the signature has them, the values of all records laid end to end.
+    Where the row lengths of a feature `(None,)` are given, as the signature has them, its values
+    are those of all records laid end to end.
     """
 
     values: Mapping[str, Sequence[Any]]

@@ -24,7 +24,7 @@ MODEL = "tfps/model"  # annotation: the version's directory
 AUTOSCALER = "HorizontalPodAutoscaler"
 _PORTS = {"grpc": 8500, "rest": REST_PORT}
 _KIND = {"app.kubernetes.io/name": "tensorflow-serving"}
-_INSTANCE = "app.kubernetes.io/instance"
+INSTANCE = "app.kubernetes.io/instance"
 _KEY = r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _VALUE = r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?"
 _FILES = "/etc/tfserving"
@@ -44,17 +44,12 @@ def object_name(name: str) -> str:
 
 def selector(name: str) -> dict[str, str]:
     """Labels that a deployment's pods have, and no others."""
-    return {**_KIND, _INSTANCE: name}
+    return {**_KIND, INSTANCE: name}
 
 
 def owned(name: str = "") -> dict[str, str]:
     """Labels by which the objects of a deployment, or of all, are found."""
     return {**(selector(name) if name else _KIND), **MANAGED_BY}
-
-
-def deployment_of(found: Json) -> str:
-    """The name of the deployment that an object is of."""
-    return str(found["metadata"]["labels"].get(_INSTANCE, ""))
 
 
 def annotations(model: str) -> dict[str, str]:

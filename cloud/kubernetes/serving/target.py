@@ -18,7 +18,7 @@ from cloud.kubernetes.kubectl import Json, Kubectl, RefusedError, check_here, do
 from cloud.kubernetes.pod import Volume
 from cloud.kubernetes.serving import manifests
 from cloud.kubernetes.serving.manifests import AUTOSCALER, MODEL, object_name, owned
-from cloud.remote_target import Patience
+from cloud.remote_target import PollOptions, say
 from cloud.target import Request
 from tfps import byte_size
 from tfps.errors import EXIT_OK, RunError, UserError
@@ -35,7 +35,6 @@ _LONGEST_REASON = 300
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of this target."""
     kubernetes_target.define_flags(values)
     for name, text in {
         "allow_from": "label of pods of the namespace that may ask the servers",
@@ -47,40 +46,32 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def from_flags(values: flags.FlagValues) -> "ServingOnKubernetes":
-    """The target that the flags of `define_flags`, --wait_seconds and --poll_seconds describe."""
     return ServingOnKubernetes(
         Kubectl(values.namespace or "", values.kube_context or ""),
         tuple(Volume.parse(text) for text in values.volume),
         manifests.callers(values.allow_from, values.allow_namespace),
         values.apply,
-        Patience(values.wait_seconds, values.poll_seconds),
+        PollOptions(values.wait_seconds, values.poll_seconds),
     )
 
 
+@dataclasses.dataclass
 class ServingOnKubernetes(DeployTarget):
     """Servers in a namespace of a Kubernetes cluster, reached from within the cluster."""
 
     name = "kubernetes"
 
-    def __init__(
-        self,
-        kubectl: Kubectl,
-        volumes: Sequence[Volume],
-        callers: Sequence[Json],
-        applies: bool,
-        limits: Patience,
-    ):
-        self._kubectl = kubectl
-        self._volumes = volumes
-        self._callers = callers
-        self._applies = applies
-        self._limits = limits
+    kubectl: Kubectl
+    volumes: Sequence[Volume]
+    callers: Sequence[Json]
+    applies: bool
+    polling: PollOptions
 
     def check(self, servers: ServerSettings, base: str) -> None:
         """Refuses a model that no pod will see, and GPUs for an image that uses none."""
         if not is_cloud(base) and not any(
             base == volume.path or base.startswith(volume.path.rstrip("/") + "/")
-            for volume in self._volumes
+            for volume in self.volumes
         ):
             raise UserError(
                 f"the model is in {base} on this machine, where no pod sees it: copy it to "
@@ -95,7 +86,7 @@ class ServingOnKubernetes(DeployTarget):
 
     def check_here(self) -> None:
         """Looks for kubectl, unless manifests are only printed."""
-        if self._applies:
+        if self.applies:
             check_here()
 
     def render(self, deployment: Deployment) -> tuple[Request, ...]:
@@ -106,12 +97,12 @@ class ServingOnKubernetes(DeployTarget):
         """Prints the manifests for kubectl, or with --apply sends them and waits."""
         deployment = _sized(deployment)
         found = self._manifests(deployment)
-        if not self._applies:
-            _say(remote_target.write(found, "yaml").rstrip("\n"))
+        if not self.applies:
+            say(remote_target.write(found, "yaml").rstrip("\n"))
             return EXIT_OK
-        name, again = deployment.name, f"--target={self.name} {self._kubectl.again}".strip()
+        name, again = deployment.name, f"--target={self.name} {self.kubectl.again}".strip()
         there = self._there(name, found)
-        _say(
+        say(
             f"{name}: {deployment.replicas} with {_size(deployment)} each; they are billed as "
             f"their nodes are, until `python -m cloud.deploy undeploy {name} {again}`"
         )
@@ -120,46 +111,44 @@ class ServingOnKubernetes(DeployTarget):
         namespace = self._prune(name)
         host = f"{object_name(name)}.{namespace}.svc"
         address = f"http://{host}:{manifests.REST_PORT}/v1/models/{name}"
-        _say(f"{name}: serves {deployment.model.path} at {address}")
-        _say(f"ask it from a pod with {sample_records.curl(deployment.model, address)}")
+        say(f"{name}: serves {deployment.model.path} at {address}")
+        say(f"ask it from a pod with {sample_records.curl(deployment.model, address)}")
         return EXIT_OK
 
     def list(self) -> int:
-        """Prints the deployments of the namespace, the newest first."""
-        found = self._kubectl.list("deployments", owned())
+        found = self.kubectl.list("deployments", owned())
         for each in sorted(found, key=lambda x: str(x["metadata"]["creationTimestamp"]))[::-1]:
             state = f"{_answering(each)} of {each['spec'].get('replicas', 1)} servers answer"
-            name, created = manifests.deployment_of(each), each["metadata"]["creationTimestamp"]
-            _say(f"{created}  {name:<20}  {state}  {_model(each)}")
+            name = each["metadata"]["labels"].get(manifests.INSTANCE, "")
+            say(f"{each['metadata']['creationTimestamp']}  {name:<20}  {state}  {_model(each)}")
         return EXIT_OK
 
     def describe(self, name: str) -> int:
-        """Prints all objects of a deployment, as YAML."""
         self._deployment(name)
-        found = self._kubectl.list(f"{_FIRST},{_LAST}", owned(name))
-        _say(remote_target.write(found, "yaml").rstrip("\n"))
+        found = self.kubectl.list(f"{_FIRST},{_LAST}", owned(name))
+        say(remote_target.write(found, "yaml").rstrip("\n"))
         return EXIT_OK
 
     def undeploy(self, name: str) -> int:
         """Deletes all objects of a deployment, and waits until its servers have ended."""
         mine = selected(owned(name))
-        if not self._kubectl.run("get", f"{_FIRST},{_LAST}", mine, "--output=name"):
+        if not self.kubectl.run("get", f"{_FIRST},{_LAST}", mine, "--output=name"):
             raise self._no_such(name)
         self._delete(_FIRST, mine)
-        deadline = time.monotonic() + self._limits.limit_seconds
+        deadline = time.monotonic() + self.polling.limit_seconds
         last = 0
         while left := len(self._pods(name)):
             if left != last:
-                _say(f"{name}: {left} server{'s' * (left > 1)} to end")
+                say(f"{name}: {left} server{'s' * (left > 1)} to end")
             if time.monotonic() >= deadline:
                 raise RunError(
-                    f"{name}: {left} servers are left after {self._limits.limit_seconds:g} s "
+                    f"{name}: {left} servers are left after {self.polling.limit_seconds:g} s "
                     "(--wait_seconds); give the command again"
                 )
             last = left
-            time.sleep(self._limits.poll_seconds)
+            time.sleep(self.polling.poll_seconds)
         self._delete(_LAST, mine)
-        _say(f"{name}: all of it is deleted; the model's files are left alone")
+        say(f"{name}: all of it is deleted; the model's files are left alone")
         return EXIT_OK
 
     def rollback(self, name: str) -> int:
@@ -176,20 +165,20 @@ class ServingOnKubernetes(DeployTarget):
             )
         before, now = templates[-2:]
         for config in _config_maps(before):
-            if not self._kubectl.get("configmaps", config, "--ignore-not-found"):
+            if not self.kubectl.get("configmaps", config, "--ignore-not-found"):
                 raise UserError(
                     f"{name} cannot go back to {_model(before)}: its ConfigMap {config} is gone; "
                     "deploy that version with --model and --version"
                 )
         if is_cloud(_model(before)):
             ServedModel.read(_model(before))  # which may have been deleted since
-        _say(f"{name}: from {_model(now)} back to {_model(before)}")
+        say(f"{name}: from {_model(now)} back to {_model(before)}")
         before["metadata"]["labels"].pop(_HASH, None)
         before["metadata"].pop("creationTimestamp", None)
         kept = {key: found["metadata"][key] for key in ("name", "labels")}
         own = {**kept, "annotations": manifests.annotations(_model(before))}
         spec = {**found["spec"], "template": before}
-        self._kubectl.apply([pod.manifest("apps/v1", "Deployment", own, spec=spec)])
+        self.kubectl.apply([pod.manifest("apps/v1", "Deployment", own, spec=spec)])
         self._wait(name)
         return EXIT_OK
 
@@ -197,12 +186,12 @@ class ServingOnKubernetes(DeployTarget):
         self.check(deployment, deployment.model.base)
         where = f"--machine=memory={byte_size.show(deployment.memory_bytes)}"
         served_model.check_memory(deployment.model, deployment.memory_bytes, where)
-        found = manifests.manifests(deployment, self._callers, self._volumes)
-        return self._kubectl.placed(found)
+        found = manifests.manifests(deployment, self.callers, self.volumes)
+        return self.kubectl.placed(found)
 
     def _there(self, name: str, wanted: Sequence[Json]) -> Sequence[Json]:
         """The objects that there are already; refuses those that this program has not made."""
-        there = self._kubectl.get("--filename=-", "--ignore-not-found", stdin=documents(wanted))
+        there = self.kubectl.get("--filename=-", "--ignore-not-found", stdin=documents(wanted))
         for each in there:
             if not _is_of(name, each):
                 raise UserError(
@@ -223,13 +212,13 @@ class ServingOnKubernetes(DeployTarget):
             ]
         else:
             self._delete(_AUTOSCALERS, selected(owned(name)))
-        self._kubectl.apply(wanted)
+        self.kubectl.apply(wanted)
 
     def _prune(self, name: str) -> str:
         """Deletes the ConfigMaps that no revision needs any more; returns the namespace."""
         deployment, templates = self._revisions(name)
         needed = {config for template in templates for config in _config_maps(template)}
-        found = {x["metadata"]["name"] for x in self._kubectl.list("configmaps", owned(name))}
+        found = {x["metadata"]["name"] for x in self.kubectl.list("configmaps", owned(name))}
         if needed and found - needed:
             self._delete("configmaps", *sorted(found - needed))
         return str(deployment["metadata"]["namespace"])
@@ -239,11 +228,11 @@ class ServingOnKubernetes(DeployTarget):
         try:
             self._watch(name)
         except KeyboardInterrupt:
-            _say(f"{name}: the rollout goes on; {_hints(name)}")
+            say(f"{name}: the rollout goes on; {_hints(name)}")
             raise
 
     def _watch(self, name: str) -> None:
-        deadline = time.monotonic() + self._limits.limit_seconds
+        deadline = time.monotonic() + self.polling.limit_seconds
         shown: set[str] = set()
         while True:
             state, failure = self._rollout(name)
@@ -251,11 +240,11 @@ class ServingOnKubernetes(DeployTarget):
             for line in [state, *([] if is_done else reasons(self._pods(name)))]:
                 if line and line not in shown:
                     shown.add(line)
-                    _say(f"{name}: {line}")
+                    say(f"{name}: {line}")
             if is_done:
                 return
             if failure or time.monotonic() >= deadline:
-                limit = f"not done after {self._limits.limit_seconds:g} s (--wait_seconds)"
+                limit = f"not done after {self.polling.limit_seconds:g} s (--wait_seconds)"
                 found = self._deployment(name)
                 old = "the old servers still answer; " if _answering(found) else ""
                 raise RunError(
@@ -263,13 +252,13 @@ class ServingOnKubernetes(DeployTarget):
                     f"{selected(manifests.selector(name))} "
                     f"--namespace={found['metadata']['namespace']}`; {_hints(name)}"
                 )
-            time.sleep(self._limits.poll_seconds)
+            time.sleep(self.polling.poll_seconds)
 
     def _rollout(self, name: str) -> tuple[str, str]:
         """How far the servers are, in kubectl's words, and why Kubernetes gave up, if it did."""
         what = f"deployments/{object_name(name)}"
         try:
-            return self._kubectl.run("rollout", "status", "--watch=false", what).strip(), ""
+            return self.kubectl.run("rollout", "status", "--watch=false", what).strip(), ""
         except RefusedError as error:
             if error.reason:
                 raise
@@ -278,7 +267,7 @@ class ServingOnKubernetes(DeployTarget):
     def _revisions(self, name: str) -> tuple[Json, Sequence[Json]]:
         """The Deployment, and the pods' templates that Kubernetes has kept, the newest last."""
         deployment, found = self._deployment(name), []
-        for each in self._kubectl.list("replicasets", manifests.selector(name)):
+        for each in self.kubectl.list("replicasets", manifests.selector(name)):
             owners = [owner["uid"] for owner in each["metadata"].get("ownerReferences") or ()]
             number = (each["metadata"].get("annotations") or {}).get(_REVISION, "")
             if number.isdecimal() and deployment["metadata"]["uid"] in owners:
@@ -286,20 +275,20 @@ class ServingOnKubernetes(DeployTarget):
         return deployment, [template for _, template in sorted(found, key=lambda x: x[0])]
 
     def _pods(self, name: str) -> Sequence[Json]:
-        return self._kubectl.list("pods", manifests.selector(name))
+        return self.kubectl.list("pods", manifests.selector(name))
 
     def _delete(self, *what: str) -> None:
-        self._kubectl.run("delete", "--ignore-not-found", "--wait=false", *what)
+        self.kubectl.run("delete", "--ignore-not-found", "--wait=false", *what)
 
     def _deployment(self, name: str) -> Json:
-        found = self._kubectl.get("deployments", object_name(name), "--ignore-not-found")
+        found = self.kubectl.get("deployments", object_name(name), "--ignore-not-found")
         if not found or not _is_of(name, found[0]):
             raise self._no_such(name)
         return found[0]
 
     def _no_such(self, name: str) -> UserError:
         return UserError(
-            f"there is no deployment {name} in {self._kubectl.place}; "
+            f"there is no deployment {name} in {self.kubectl.place}; "
             "`python -m cloud.deploy list --target=kubernetes …` shows what there is"
         )
 
@@ -315,10 +304,6 @@ def _size(deployment: Deployment) -> str:
     gpus = f", {deployment.accelerators} {deployment.accelerator}" if deployment.accelerator else ""
     cpus = f"{deployment.cpus} CPU{'s' * (deployment.cpus > 1)}"
     return f"{cpus}, {byte_size.show(deployment.memory_bytes)} of memory{gpus}"
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)  # noqa: T201 - what the verbs are for
 
 
 def reasons(pods: Sequence[Json]) -> list[str]:

@@ -9,7 +9,7 @@ from google.api_core import exceptions
 
 from cloud.deployment import model_files
 from cloud.deployment.served_model import ServedModel, digest_of
-from cloud.remote_target import Patience
+from cloud.remote_target import PollOptions
 from cloud.vertex.client import Client, RefusedError, check_bucket
 from cloud.vertex.serving.requests import LABEL, Requests, without_zeros
 from tfps.errors import RunError, UserError
@@ -29,11 +29,9 @@ class OperationFailedError(RunError):
 
 
 class Operations:
-    """The operations of a region."""
-
-    def __init__(self, client: Client, patience: Patience, say: Callable[[str], None]):
+    def __init__(self, client: Client, polling: PollOptions, say: Callable[[str], None]):
         self._client = client
-        self._patience = patience
+        self._polling = polling
         self._say = say
 
     def run(
@@ -46,9 +44,7 @@ class Operations:
     ) -> None:
         """Asks for an operation on a resource, once, and follows it to its end.
 
-        Args:
-            what: The operation for people.
-            is_done: Looks whether it has had its effect, perhaps by an earlier try or command.
+        `is_done` looks whether it has had its effect, perhaps by an earlier try or command.
         """
 
         def find() -> dict[str, Any] | None:
@@ -86,13 +82,13 @@ class Operations:
         try:
             while not operation.get("done"):
                 now = time.monotonic()
-                if now - begin >= self._patience.limit_seconds:
-                    limit = f"{self._patience.limit_seconds:g} s (--wait_seconds)"
+                if now - begin >= self._polling.limit_seconds:
+                    limit = f"{self._polling.limit_seconds:g} s (--wait_seconds)"
                     raise RunError(f"{what}: not done after {limit}; {rest}")
                 if now - reported >= _SECONDS_BETWEEN_LINES:
                     reported = now
                     self._say(f"{what}: {now - begin:.0f} s")
-                time.sleep(self._patience.poll_seconds)
+                time.sleep(self._polling.poll_seconds)
                 operation = self._client.operation(name)
         except KeyboardInterrupt:
             self._say(f"{what}: interrupted; {rest}")
@@ -103,8 +99,6 @@ class Operations:
 
 
 class Models:
-    """The models of a region."""
-
     def __init__(self, client: Client, operations: Operations, say: Callable[[str], None]):
         self._client = client
         self._service = client.service("Model")
@@ -211,8 +205,6 @@ def _copy(source: str, target: str) -> None:
 
 
 class Endpoints:
-    """The endpoints of a region."""
-
     def __init__(self, client: Client, operations: Operations):
         self._client = client
         self._service = client.service("Endpoint")
@@ -245,7 +237,6 @@ class Endpoints:
         return self.get(name)
 
     def made_here(self) -> list[Endpoint]:
-        """Those that this program has made."""
         return self._all(f"labels.{LABEL}:*")
 
     def make(self, name: str, body: Mapping[str, Any]) -> None:
@@ -264,11 +255,7 @@ class Endpoints:
             )
 
     def set_traffic(self, endpoint: Endpoint, split: Mapping[str, int]) -> Endpoint:
-        """Divides an endpoint's traffic, whatever others change at the same time.
-
-        Args:
-            split: Percents by the ids of deployed models; who is not in it gets nothing.
-        """
+        """Divides the traffic into percents by deployed model, whatever others change meanwhile."""
         wanted = without_zeros(split)
 
         def find() -> Endpoint | None:
@@ -368,7 +355,6 @@ class Endpoints:
 
 
 def deployed_models(endpoint: Endpoint) -> dict[str, DeployedModel]:
-    """What is deployed to an endpoint, by id."""
     return {each.id: each for each in endpoint.deployed_models}
 
 

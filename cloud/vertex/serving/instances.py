@@ -40,21 +40,21 @@ def read(path: str) -> dict[str, Any]:
 
 def of_model(model: ServedModel) -> dict[str, Any]:
     """A request with records of the training's own data, which warm a model's servers up."""
-    records = sample_records.read(model)
-    if records is None:
+    signature, examples = sample_records.read(model)
+    if not examples:
         raise UserError(
             f"--model={model.path} has no records with which to try what is deployed; give some "
             f"with --instances=FILE.json: {_FORM}"
         )
     instances: list[dict[str, str]] = []
     size = 0
-    for example in records.examples:
+    for example in examples:
         text = base64.b64encode(example).decode()
         size += len(text)
         if instances and size > _MOST_BYTES:
             break
         instances.append({"b64": text})
-    return {"signature_name": records.signature, "instances": instances}
+    return {"signature_name": signature, "instances": instances}
 
 
 def _decoded(text: str, where: str) -> Any:

@@ -34,16 +34,11 @@ class Predictions:
     def ask(
         self, endpoint: Endpoint, body: Mapping[str, Any], is_retried: bool = True
     ) -> tuple[dict[str, Any], str]:
-        """Asks for predictions of some records.
+        """Asks for predictions; returns the answer, and the id of the deployed model that gave it.
 
-        Args:
-            body: What TensorFlow Serving is asked: with `instances` alone, Vertex AI answers in its
-                own form; anything else, such as `inputs` or `signature_name`, it hands on as it is.
-            is_retried: Whether a request without an answer is, which another deployed model may
-                answer then.
-
-        Returns:
-            The answer, and the id of the deployed model that gave it.
+        With `instances` alone, Vertex AI answers in its own form; anything else, such as `inputs`
+        or `signature_name`, it hands on to TensorFlow Serving. Another deployed model may answer a
+        request that is retried.
         """
         # Google's client wraps records into protocol buffers, which know no integers, and hands no
         # headers on.
@@ -78,7 +73,7 @@ class Predictions:
     def _address(self, endpoint: Endpoint) -> str:
         """Where an endpoint answers: some have an address of their own, and only that."""
         own = endpoint.dedicated_endpoint_enabled and endpoint.dedicated_endpoint_dns
-        return f"https://{own}" if own and not self._client.is_stand_in else self._client.url
+        return f"https://{own}" if own and not self._client.settings.endpoint else self._client.url
 
 
 class _Trial:
@@ -103,7 +98,6 @@ class _Trial:
         return False
 
     def add(self, answer: Mapping[str, Any], by: str) -> None:
-        """Counts an answer."""
         self.asked += 1
         if by != self._deployed:
             return

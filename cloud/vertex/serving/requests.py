@@ -26,13 +26,7 @@ _BEFORE = "SERVED"  # in what is shown: what the endpoint serves before
 
 
 class Requests:
-    """The requests of one deployment that `checks.check` has passed.
-
-    Attributes:
-        artifact: Directory that the version is uploaded from, with nothing else in it.
-        alias: A name of the version, made of what it holds and how it is served: the same upload
-            finds it again.
-    """
+    """The requests of one deployment that `checks.check` has passed."""
 
     def __init__(
         self, deployment: Deployment, settings: VertexSettings, aliases: Sequence[str] = ()
@@ -47,7 +41,7 @@ class Requests:
         kms_key = settings.kms_key
         held = {"digest": model.digest, "container": self._container(), "kms_key": kms_key}
         digest = hashlib.sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()
-        self.alias = f"{OWN_ALIAS}{digest[:20]}"
+        self.alias = f"{OWN_ALIAS}{digest[:20]}"  # the same upload finds it again
         self._key = {"encryptionSpec": {"kmsKeyName": kms_key}} if kms_key else {}
         self._labels = {**deployment.labels, LABEL: deployment.name}
 
@@ -61,7 +55,6 @@ class Requests:
         return f"{count} {mine.machine}{gpus}"
 
     def version(self) -> dict[str, Any]:
-        """The version of the model, a Model."""
         return {
             "displayName": self.name,
             "versionAliases": [self.alias, *self.aliases],
@@ -73,7 +66,6 @@ class Requests:
         }
 
     def endpoint(self) -> dict[str, Any]:
-        """The Endpoint."""
         return {"displayName": self.name, "labels": self._labels, **self._key}
 
     def deployed(self) -> dict[str, Any]:
@@ -95,11 +87,7 @@ class Requests:
         return found | ({"serviceAccount": mine.service_account} if mine.service_account else {})
 
     def shown(self, share: int) -> tuple[dict[str, Any], ...]:
-        """All that is sent where there is neither a model nor an endpoint of that name.
-
-        Args:
-            share: Percents of the traffic.
-        """
+        """All that is sent where neither model nor endpoint exists; `share` in percents."""
         host = f"https://{self._settings.region}-aiplatform.googleapis.com"
         place = f"{host}/v1/{self._settings.parent}"
         deployed = {

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from cloud.remote_target import Patience
+from cloud.remote_target import PollOptions
 from cloud.target import Request
 from cloud.vertex.checks import VertexSettings
 from cloud.vertex.client import Client, shown
@@ -38,19 +38,13 @@ Split = dict[str, int]
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """A version of a model that is to be served.
-
-    Attributes:
-        wanted: The version on its machines, a DeployedModel.
-        records: The request for predictions with which it is tried.
-        share: Its percents of the traffic, to stay; the whole makes it the only one.
-    """
+    """A version of a model to be served."""
 
     model: str
     version: str
-    wanted: DeployedModel
-    records: Mapping[str, Any]
-    share: int = WHOLE
+    wanted: DeployedModel  # the version on its machines
+    records: Mapping[str, Any]  # the request for predictions with which it is tried
+    share: int = WHOLE  # percents of the traffic, to stay; with all it becomes the only one
 
     def is_same(self, deployed: DeployedModel) -> bool:
         """Whether a deployed model is this, on such machines, however many."""
@@ -58,23 +52,13 @@ class Candidate:
         found = (name, deployed.model_version_id or version)
         return found == (self.model, self.version) and _place(deployed) == _place(self.wanted)
 
-    def first_share(self, others: Mapping[str, int]) -> int:
-        """Percents of the traffic with which it is tried, next to what others have."""
-        return _TRIAL if any(others.values()) and self.share == WHOLE else self.share
-
 
 class Rollout:
     """Changes what the endpoints of a region serve."""
 
-    def __init__(
-        self,
-        settings: VertexSettings,
-        endpoint: str,
-        patience: Patience,
-        say: Callable[[str], None],
-    ):
-        client = Client(settings, endpoint)
-        operations = Operations(client, patience, say)
+    def __init__(self, settings: VertexSettings, polling: PollOptions, say: Callable[[str], None]):
+        client = Client(settings)
+        operations = Operations(client, polling, say)
         self.models = Models(client, operations, say)
         self.endpoints = Endpoints(client, operations)
         self.predictions = Predictions(client, say)
@@ -146,7 +130,6 @@ class Rollout:
             yield f"model {model.display_name}  {model.name}"
 
     def described(self, name: str) -> list[Request]:
-        """An endpoint, and the versions of its model."""
         return [*map(shown, [self.endpoints.get(name), *self.models.versions(name)])]
 
     def _take_away(self, name: str, deployed: str) -> None:
@@ -189,7 +172,8 @@ class Rollout:
         if split.get(deployed):
             return
         others = {name: share for name, share in split.items() if name != deployed}
-        share = candidate.first_share(others)
+        is_trial = candidate.share == WHOLE and any(others.values())
+        share = _TRIAL if is_trial else candidate.share
         if deployed in split:
             self.endpoints.set_traffic(endpoint, joined(others, deployed, share))
             return
@@ -205,10 +189,7 @@ class Rollout:
         self.predictions.check(endpoint, deployed, share, candidate.records)
 
     def _settle(self, name: str, deployed: str, share: int) -> None:
-        """Gives a deployed model its traffic; with all of it, takes everything else away.
-
-        If that fails half-way, the same command resumes it.
-        """
+        """Gives a deployed model its traffic; with all of it, takes the rest away; repeatable."""
         endpoint = self.endpoints.get(name)
         others = {key: each for key, each in split_of(endpoint).items() if key != deployed}
         is_shared = share < WHOLE and any(others.values())

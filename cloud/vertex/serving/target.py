@@ -10,7 +10,7 @@ from absl import flags
 from cloud import remote_target
 from cloud.deployment.deployment import Deployment, ServerSettings
 from cloud.deployment.target import DeployTarget
-from cloud.remote_target import Patience
+from cloud.remote_target import PollOptions, say
 from cloud.target import Request
 from cloud.vertex.checks import VertexSettings
 from cloud.vertex.serving import checks, instances
@@ -21,16 +21,15 @@ if TYPE_CHECKING:
     from cloud.vertex.serving.rollout import Rollout
 
 
-def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of this target."""
-    checks.define(values)
+define_flags = checks.define
 
 
 def from_flags(values: flags.FlagValues) -> "VertexDeployTarget":
-    """The target that the flags of `define_flags` describe."""
-    settings = VertexSettings(values.project, values.region, kms_key=values.kms_key)
-    patience = Patience(values.wait_seconds, values.poll_seconds)
-    return VertexDeployTarget(settings, patience, values)
+    settings = VertexSettings(
+        values.project, values.region, kms_key=values.kms_key, endpoint=values.vertex_endpoint
+    )
+    polling = PollOptions(values.wait_seconds, values.poll_seconds)
+    return VertexDeployTarget(settings, polling, values)
 
 
 class VertexDeployTarget(DeployTarget):
@@ -38,11 +37,10 @@ class VertexDeployTarget(DeployTarget):
 
     name = "vertex"
 
-    def __init__(self, settings: VertexSettings, patience: Patience, values: flags.FlagValues):
+    def __init__(self, settings: VertexSettings, polling: PollOptions, values: flags.FlagValues):
         self._settings = settings
-        self._patience = patience
+        self._polling = polling
         self._values = values
-        self._endpoint = values.vertex_endpoint.rstrip("/")
 
     def check(self, servers: ServerSettings, base: str) -> None:
         """Refuses flags of other verbs, and what Vertex AI cannot serve whatever the model is."""
@@ -67,7 +65,7 @@ class VertexDeployTarget(DeployTarget):
         region = self._region()
         with self._going_on(name):
             version = region.models.upload(requests)
-            _say(
+            say(
                 f"{requests.machines} for {name} cost money for as long as it is deployed; "
                 f"end that with `{self._command('undeploy', name)}`"
             )
@@ -75,11 +73,11 @@ class VertexDeployTarget(DeployTarget):
             traffic = self._values.traffic
             region.deploy(name, region.candidate(requests, version, records, traffic))
         endpoint = region.endpoints.get(name)
-        _say(f"{endpoint.name} serves {deployment.model.path}")
-        _say(f"ask it: {self._command('predict', name)} --instances=FILE.json")
+        say(f"{endpoint.name} serves {deployment.model.path}")
+        say(f"ask it: {self._command('predict', name)} --instances=FILE.json")
         if len(endpoint.deployed_models) > 1:
-            _say("the same command without --traffic gives it all traffic")
-            _say(f"take one away: {self._command('undeploy', name)} --deployed_model=ID")
+            say("the same command without --traffic gives it all traffic")
+            say(f"take one away: {self._command('undeploy', name)} --deployed_model=ID")
         return EXIT_OK
 
     def undeploy(self, name: str) -> int:
@@ -94,27 +92,24 @@ class VertexDeployTarget(DeployTarget):
         return EXIT_OK
 
     def predict(self, name: str) -> int:
-        """Asks an endpoint for predictions and prints the answer as JSON."""
         checks.check_verb("predict", self._values)
         if not self._values.instances:
             raise UserError("--instances is missing; give FILE.json, or - for the standard input")
         body = instances.read(self._values.instances)
         region = self._region()
         answer, deployed = region.predictions.ask(region.endpoints.get(name), body)
-        _say(json.dumps({"deployedModelId": deployed, **answer}, indent=2))
+        say(json.dumps({"deployedModelId": deployed, **answer}, indent=2))
         return EXIT_OK
 
     def list(self) -> int:
-        """Prints the endpoints and models that were made by this program."""
         checks.check_verb("list", self._values)
         for line in self._region().listed():
-            _say(line)
+            say(line)
         return EXIT_OK
 
     def describe(self, name: str) -> int:
-        """Prints what Vertex AI says of an endpoint and of its model's versions, as YAML."""
         checks.check_verb("describe", self._values)
-        _say(remote_target.write(self._region().described(name), "yaml").rstrip("\n"))
+        say(remote_target.write(self._region().described(name), "yaml").rstrip("\n"))
         return EXIT_OK
 
     @contextlib.contextmanager
@@ -123,7 +118,7 @@ class VertexDeployTarget(DeployTarget):
         try:
             yield
         except KeyboardInterrupt:
-            _say(
+            say(
                 "interrupted; the same command goes on from there, and "
                 f"`{self._command('describe', name)}` and the verb list show what there is"
             )
@@ -137,15 +132,8 @@ class VertexDeployTarget(DeployTarget):
     def _region(self) -> "Rollout":
         from cloud.vertex.serving.rollout import Rollout  # it loads Google's clients
 
-        return Rollout(self._settings, self._endpoint, self._patience, _say)
+        return Rollout(self._settings, self._polling, say)
 
     def _command(self, verb: str, name: str) -> str:
         """How this program is run for the same place again."""
-        place = f"--target=vertex --project={self._settings.project}"
-        endpoint = f" --vertex_endpoint={self._endpoint}" if self._endpoint else ""
-        program = f"python -m cloud.deploy {verb} {name}"
-        return f"{program} {place} --region={self._settings.region}{endpoint}"
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)  # noqa: T201 - what the verbs are for
+        return f"python -m cloud.deploy {verb} {name} {self._settings.again}"

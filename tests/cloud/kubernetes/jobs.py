@@ -2,9 +2,10 @@
 
 from cloud.job_spec import JobSpec, Role
 from cloud.kubernetes.kubectl import Kubectl
+from cloud.kubernetes.manifests import JOBSET, TFJOB
 from cloud.kubernetes.pod import Volume
 from cloud.kubernetes.target import KubernetesTarget
-from cloud.remote_target import Patience
+from cloud.remote_target import PollOptions
 from tests.cloud.kubernetes import schemas
 
 GIB = 1 << 30
@@ -41,7 +42,8 @@ SPECS = {
 
 def render(target, spec, *volumes):
     volumes = [Volume.parse(text) for text in volumes]
-    return KubernetesTarget(target, Kubectl("lab"), volumes, False, Patience(1.0)).render(spec)
+    kind = {"jobset": JOBSET, "tfjob": TFJOB}[target]
+    return KubernetesTarget(PollOptions(1.0), kind, Kubectl("lab"), volumes, False).render(spec)
 
 
 def pods(target, spec):

@@ -1,5 +1,6 @@
 """The program on the stand-ins of Vertex AI and Cloud Storage: submit, follow, cancel, list."""
 
+import dataclasses
 import signal
 import subprocess
 import sys
@@ -231,7 +232,7 @@ def test_jobs_are_listed_described_followed_and_ended(cloud, vertex, vertex_subm
 
 def test_google_gets_the_accounts_token_and_a_stand_in_does_not(cloud, vertex):
     for endpoint, token in (("", "Bearer test"), (vertex.endpoint, None)):
-        google = client.Client(SETTINGS, endpoint)
+        google = client.Client(dataclasses.replace(SETTINGS, endpoint=endpoint))
         google.post(f"{vertex.endpoint}/v2/entries:list", {"filter": ""})
         assert vertex.headers["Authorization"] == token
 
@@ -245,7 +246,7 @@ def test_a_stand_in_is_not_reached_through_a_proxy(vertex, vertex_submit, monkey
 
 def test_expired_credentials_are_told(cloud, vertex):
     cloud.set(faults=(Fault("401", ("token",), fraction=1.0),))
-    google = client.Client(SETTINGS, "")
+    google = client.Client(SETTINGS)
     with pytest.raises(UserError, match=r"refuses \(401\): .*; get new credentials with `gcloud"):
         google.post(f"{vertex.endpoint}/v2/entries:list", {"filter": ""})
     assert vertex.counts == {}

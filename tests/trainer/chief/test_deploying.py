@@ -4,12 +4,13 @@ import pathlib
 
 import pytest
 
+from cloud import deploy
 from tests.cloud.deployment import exports
 from tests.job_dir.reports import short_report
 from tfps.errors import UserError
 from tfps.experiment.experiment import Train
 from tfps.job_dir import JobDir, report
-from trainer.chief.deploying import DeployPlan
+from trainer.chief import deploying
 
 IMAGE = "us-central1-docker.pkg.dev/my-project/images/serving:2.20.0"
 VERTEX = "--target=vertex --project=my-project --region=us-central1"
@@ -55,7 +56,7 @@ VERTEX_GOOD = f"{VERTEX} --image={IMAGE} --machine=type=n2-standard-2"
 )
 def test_arguments_are_refused_before_anything_is_trained(arguments, message):
     with pytest.raises(UserError, match=rf"--deploy_to=.*: .*{message}"):
-        DeployPlan.parse(arguments, "gs://bucket/clicks")
+        deploy.check(arguments, "gs://bucket/clicks", here=True)
 
 
 @pytest.mark.parametrize(
@@ -69,8 +70,8 @@ def test_arguments_are_refused_before_anything_is_trained(arguments, message):
     ],
 )
 def test_arguments_with_which_a_model_can_be_deployed(arguments):
-    plan = DeployPlan.parse(arguments, "gs://bucket/clicks")
-    assert plan.arguments == tuple(arguments.split())
+    found = deploy.check(arguments, "gs://bucket/clicks", here=True)
+    assert found == tuple(arguments.split())
 
 
 @pytest.mark.parametrize(
@@ -85,10 +86,10 @@ def test_arguments_with_which_a_model_can_be_deployed(arguments):
 )
 def test_the_job_s_directory_is_one_that_can_be_deployed_from(arguments, job_dir, message):
     if not message:
-        DeployPlan.parse(arguments, job_dir)
+        deploy.check(arguments, job_dir, here=True)
         return
     with pytest.raises(UserError, match=rf"--deploy_to=.*: .*{message}"):
-        DeployPlan.parse(arguments, job_dir)
+        deploy.check(arguments, job_dir, here=True)
 
 
 @pytest.fixture(name="job_dir")
@@ -102,8 +103,8 @@ def finish(job_dir, **fields):
     """Writes the report of a finished job, and carries out its plan; returns the exit code."""
     found = {"export": f"{job_dir}/export/2", **fields}
     report.write(JobDir(job_dir), short_report(status="finished", **found))
-    plan = DeployPlan.parse(f"--target=tfserving --output={job_dir}/served", job_dir)
-    return plan.carry_out(JobDir(job_dir))
+    arguments = deploy.check(f"--target=tfserving --output={job_dir}/served", job_dir, here=True)
+    return deploying.deploy_export(arguments, JobDir(job_dir))
 
 
 def served(job_dir):
@@ -132,8 +133,6 @@ def test_a_deployment_that_fails_says_how_to_try_again(job_dir, caplog, capsys):
     assert f"--model={job_dir}/export/2" in caplog.text
 
 
-def test_a_run_that_will_have_nothing_to_deploy_is_refused(tmp_path):
-    job_dir = str(tmp_path / "job")
-    plan = DeployPlan.parse(f"--target=tfserving --output={job_dir}/served", job_dir)
+def test_a_run_that_will_have_nothing_to_deploy_is_refused():
     with pytest.raises(UserError, match=r"--deploy_to with --train\.export=none"):
-        plan.check(Train(export="none"))
+        deploying.check(Train(export="none"))

@@ -21,12 +21,12 @@ from trainer.chief.interruption import has_restarted, restart_process
 
 if has_restarted():
     for _ in range(2):  # as often as it is asked for
-        found = RestartState.found()
+        found = RestartState.load()
     print(len(found.failures), found.failures[-1].task, time.monotonic() - found.began < 600)
 else:
     seen = "its port refused connections"
     lost = [Failure(TaskName("worker", k), seen, 1.7e9 + k, 12.5) for k in range(5000)]
-    RestartState(failures=lost).leave()
+    RestartState(failures=lost).save()
     restart_process()
 """
 
@@ -44,13 +44,13 @@ def test_the_next_program_finds_what_was_left(monkeypatch):
     changes = WorkerChanges()
     changes.begin()
     left = RestartState(recoveries, failures, 17.25, {"ps": 3, "worker": 1200}, changes)
-    left.leave()
-    found = RestartState.found()
+    left.save()
+    found = RestartState.load()
     assert found == left
 
 
 def test_a_run_that_begins_has_lost_nothing():
-    found = RestartState.found()
+    found = RestartState.load()
     assert (found.recoveries.made, list(found.failures)) == ([], [])
 
 
@@ -73,4 +73,4 @@ def test_many_failures_are_no_obstacle(tmp_path):
 def test_the_environment_of_another_program_is_no_handover(monkeypatch):
     for number in ("9999", "0"):
         monkeypatch.setitem(os.environ, "TFPS_HANDOVER", number)
-        assert list(RestartState.found().failures) == []
+        assert list(RestartState.load().failures) == []

@@ -10,7 +10,7 @@ from cloud.kubernetes.kubectl import Kubectl
 from cloud.kubernetes.pod import Volume
 from cloud.kubernetes.serving.manifests import callers as callers_of
 from cloud.kubernetes.serving.target import ServingOnKubernetes
-from cloud.remote_target import Patience
+from cloud.remote_target import PollOptions
 from tests.cloud.deployment.exports import RAGGED
 from tests.cloud.deployment.test_checks import GIB, MODEL
 from tests.cloud.kubernetes import schemas
@@ -28,7 +28,7 @@ CASES = {
 
 
 def target(volumes=(), callers=callers_of([], []), namespace="lab"):  # noqa: B008 - not changed
-    return ServingOnKubernetes(Kubectl(namespace), volumes, callers, False, Patience(1.0))
+    return ServingOnKubernetes(Kubectl(namespace), volumes, callers, False, PollOptions(1.0))
 
 
 def render(changes=None, model=MODEL, **options):
