@@ -73,6 +73,8 @@ class CommandLine:
     def parse(self, argv: Sequence[str]) -> tuple[list[str], list[str]]:
         """Parses the flags; returns what else stands before `--`, and what after."""
         place = argv.index("--") if "--" in argv else len(argv)
+        if "--apply" in argv[:place]:
+            raise UserError("--apply is gone: leave it out, and give --dry_run to send nothing")
         self.values.set_gnu_getopt(True)  # flags may stand behind the verb
         try:
             own = self.values(list(argv[:place]))[1:]

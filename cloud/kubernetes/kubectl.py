@@ -35,7 +35,7 @@ def check_here() -> None:
     if not shutil.which(PROGRAM):
         raise UserError(
             f"{PROGRAM} is not on this machine: install it (https://kubernetes.io/docs/tasks/tools/"
-            "), or leave --apply out and take the printed manifests to where it is"
+            "), or give --dry_run and take the printed manifests to where it is"
         )
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from cloud import remote_target
 from cloud.job_spec import JobSpec
 from cloud.kubernetes import manifests, pod
 from cloud.kubernetes.kubectl import Json, Kubectl
@@ -15,18 +14,17 @@ from cloud.kubernetes.pod import Volume
 from cloud.kubernetes.sender import KubernetesSender
 from cloud.remote_target import PollOptions, RemoteTarget
 from cloud.target import Request
-from tfps.errors import EXIT_OK, UserError
+from tfps.errors import UserError
 
 _MOST_OBJECT_BYTES = 1 << 20  # etcd takes 1.5 MiB, and the controller adds what it did
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    string, many, switch = flags.DEFINE_string, flags.DEFINE_multi_string, flags.DEFINE_boolean
+    string, many = flags.DEFINE_string, flags.DEFINE_multi_string
     for define, name, default, text in (
         (string, "namespace", None, "namespace; default: that of the context."),
         (string, "kube_context", None, "context of the kubeconfig; default: its current one."),
         (many, "volume", [], "CLAIM:/PATH, a volume claim that every pod mounts; any number."),
-        (switch, "apply", False, "sends the manifests with kubectl; else they are printed."),
     ):
         define(name, default, f"Kubernetes: {text}", flag_values=values)
 
@@ -38,7 +36,6 @@ def from_flags(values: flags.FlagValues) -> "KubernetesTarget":
         JOBSET if values.target == JOBSET.name else TFJOB,
         Kubectl(values.namespace or "", values.kube_context or ""),
         tuple(Volume.parse(text) for text in values.volume),
-        values.apply,
     )
 
 
@@ -51,7 +48,6 @@ class KubernetesTarget(RemoteTarget):
     kind: KubernetesKind
     kubectl: Kubectl
     volumes: Sequence[Volume]
-    applies: bool
 
     @property
     def again(self) -> str:
@@ -73,17 +69,6 @@ class KubernetesTarget(RemoteTarget):
 
     def sender(self) -> KubernetesSender:
         return KubernetesSender(self.kind, self.kubectl)
-
-    def submit(self, spec: JobSpec, wait: bool) -> int:
-        """Prints the manifests for kubectl, or with --apply sends them."""
-        if self.applies:
-            return super().submit(spec, wait)
-        if wait:
-            raise UserError(
-                f"--wait needs --apply: without it --target={self.kind.name} prints manifests"
-            )
-        print(remote_target.write(self.render(spec), "yaml"), end="")  # noqa: T201 - asked for
-        return EXIT_OK
 
 
 def _check_object(job: Json) -> None:

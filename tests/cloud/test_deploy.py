@@ -39,10 +39,9 @@ def test_requests_need_no_client_no_credentials_and_no_tensorflow(tmp_path):
 
 def test_the_program_that_a_job_will_need_is_looked_for_before(monkeypatch):
     monkeypatch.setenv("PATH", "/no/such/directory")
-    deploy.check("--target=kubernetes", "gs://b/j", here=True)  # which only prints
-    deploy.check("--target=kubernetes --apply", "gs://b/j", here=False)
-    with pytest.raises(UserError, match="--apply: kubectl is not on this machine: install it"):
-        deploy.check("--target=kubernetes --apply", "gs://b/j", here=True)
+    deploy.check("--target=kubernetes", "gs://b/j", here=False)
+    with pytest.raises(UserError, match="kubernetes: kubectl is not on this machine: install it"):
+        deploy.check("--target=kubernetes", "gs://b/j", here=True)
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_kubernetes_from_a_command_to_servers_and_back(model, tmp_path, monkeypa
         for argv, to_file in sorted(commands("kubernetes"), key=lambda x: "undeploy" in x[0]):
             verb = argv[0] if not argv[0].startswith("--") else "deploy"
             if verb == "rollback":
-                other = [f"--model={model}", "--version=1", "--apply", "--target=kubernetes"]
+                other = [f"--model={model}", "--version=1", "--target=kubernetes"]
                 assert deploy.main(["deploy", "--poll_seconds=0.01", *other]) == 0
             capfd.readouterr()
             assert deploy.main(["deploy", *argv[:1], "--poll_seconds=0.01", *argv[1:]]) == 0

@@ -60,7 +60,7 @@ def test_kubernetes_from_an_image_to_a_job_that_has_ended(tmp_path, monkeypatch,
             seen.add(argv[0] if not argv[0].startswith("--") else "submit")
             assert submit.main(["submit", *argv[:1], "--poll_seconds=0.02", *argv[1:]]) == 0
             out = capfd.readouterr().out
-            if "--apply" in argv:
+            if "--wait" in argv:
                 assert out.startswith("submitted criteo\n")
                 assert "[submit] jobset criteo: Completed" in out
             elif argv[0].startswith("--"):

@@ -46,8 +46,8 @@ def test_requests_need_no_client_no_credentials_and_no_tensorflow():
             "--target=vertex --project=my-project --region=us-central1",
             "Vertex AI takes images from",
         ),
-        ("--target=kubernetes --apply --name=Clicks", "--name=Clicks: write 1 to 40 lowercase"),
-        ("--target=kubernetes --apply --name=clicks", ""),
+        ("--target=kubernetes --name=Clicks", "--name=Clicks: write 1 to 40 lowercase"),
+        ("--target=kubernetes --name=clicks", ""),
     ],
 )
 def test_what_a_job_could_not_deploy_is_refused_before_it_is_sent(deploy_to, message):

@@ -14,7 +14,7 @@ flags.DEFINE_string(
     "deploy_to",
     None,
     "Deploy the exported model at the end: flags of cloud.deploy but --model, in quotes, such as "
-    "'--target=kubernetes --apply --name=clicks'.",
+    "'--target=kubernetes --name=clicks'.",
 )
 if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
     from tfps.cluster.server import ServerOptions

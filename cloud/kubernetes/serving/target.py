@@ -50,7 +50,6 @@ def from_flags(values: flags.FlagValues) -> "ServingOnKubernetes":
         Kubectl(values.namespace or "", values.kube_context or ""),
         tuple(Volume.parse(text) for text in values.volume),
         manifests.callers(values.allow_from, values.allow_namespace),
-        values.apply,
         PollOptions(values.wait_seconds, values.poll_seconds),
     )
 
@@ -64,7 +63,6 @@ class ServingOnKubernetes(DeployTarget):
     kubectl: Kubectl
     volumes: Sequence[Volume]
     callers: Sequence[Json]
-    applies: bool
     polling: PollOptions
 
     def check(self, servers: ServerSettings, base: str) -> None:
@@ -85,21 +83,16 @@ class ServingOnKubernetes(DeployTarget):
             )
 
     def check_here(self) -> None:
-        """Looks for kubectl, unless manifests are only printed."""
-        if self.applies:
-            check_here()
+        check_here()
 
     def render(self, deployment: Deployment) -> tuple[Request, ...]:
         """The NetworkPolicy, which must be there first, what servers read, and the servers."""
         return self._manifests(_sized(deployment))
 
     def deploy(self, deployment: Deployment) -> int:
-        """Prints the manifests for kubectl, or with --apply sends them and waits."""
+        """Sends the manifests and waits until the servers answer."""
         deployment = _sized(deployment)
         found = self._manifests(deployment)
-        if not self.applies:
-            say(remote_target.write(found, "yaml").rstrip("\n"))
-            return EXIT_OK
         name, again = deployment.name, f"--target={self.name} {self.kubectl.again}".strip()
         there = self._there(name, found)
         say(

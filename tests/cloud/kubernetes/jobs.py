@@ -43,7 +43,7 @@ SPECS = {
 def render(target, spec, *volumes):
     volumes = [Volume.parse(text) for text in volumes]
     kind = {"jobset": JOBSET, "tfjob": TFJOB}[target]
-    return KubernetesTarget(PollOptions(1.0), kind, Kubectl("lab"), volumes, False).render(spec)
+    return KubernetesTarget(PollOptions(1.0), kind, Kubectl("lab"), volumes).render(spec)
 
 
 def pods(target, spec):

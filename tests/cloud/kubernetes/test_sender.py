@@ -42,7 +42,7 @@ def run(verb, *flags, target="jobset"):
 
 
 def send(*flags, target="jobset"):
-    return run("submit", "--apply", *JOB, *flags, *TASKS, target=target)
+    return run("submit", *JOB, *flags, *TASKS, target=target)
 
 
 def pod(target, restarts=0, state="running", uid="pod-1"):
@@ -286,11 +286,15 @@ def test_wrong_jobs_send_nothing(cluster, capfd, flags, message):
     assert cluster.requests == []
 
 
-def test_without_apply_nothing_is_sent(cluster, capfd):
-    assert run("submit", *JOB, *TASKS) == 0
+def test_a_dry_run_sends_nothing(cluster, capfd):
+    assert run("submit", *JOB, "--dry_run", *TASKS) == 0
     assert capfd.readouterr().out.startswith("apiVersion: networking.k8s.io/v1\n")
-    assert run("submit", *JOB, "--wait", *TASKS) == 2
-    assert "--wait needs --apply" in capfd.readouterr().err
+    assert cluster.requests == []
+
+
+def test_the_flag_that_is_gone_is_refused(cluster, capfd):
+    assert send("--apply") == 2
+    assert "--apply is gone: leave it out" in capfd.readouterr().err
     assert cluster.requests == []
 
 
@@ -298,7 +302,7 @@ def test_a_machine_without_kubectl_is_named_before_anything_is_sent(cluster, cap
     monkeypatch.setenv("PATH", "/no/such/directory")
     assert send() == 2
     assert "error: kubectl is not on this machine: install it" in capfd.readouterr().err
-    assert run("submit", *JOB, *TASKS) == 0  # printed
+    assert run("submit", *JOB, "--dry_run", *TASKS) == 0
 
 
 def test_pods_that_may_not_be_read_are_said_so(cluster, capfd, monkeypatch):

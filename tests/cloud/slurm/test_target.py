@@ -72,7 +72,7 @@ def test_only_jobs_of_this_program_are_listed(slurm, capfd):
         (["cancel", "12", "--target=slurm"], 2, "Kill job error on job id 12: Invalid job id"),
         (["cancel", "all", "--target=slurm"], 2, "'all' is no job of Slurm"),
         (["follow", "12", "--target=slurm"], 2, "`scontrol show job 12`: slurm_load_jobs error"),
-        (["--target=slurm", "--apply", *TASKS], 2, "--apply is of --target=jobset, not slurm"),
+        (["--target=slurm", "--volume=a:/b", *TASKS], 2, "--volume is of --target=jobset"),
         (["--target=jobset", "--nodes=2", *TASKS], 2, "--nodes is of --target=slurm, not jobset"),
         (["--target=slurm", "--nodes=-1", *TASKS], 2, "--nodes"),
         (["--target=slurm", "--image=i", *TASKS], 2, "takes no --image"),

@@ -28,7 +28,7 @@ CASES = {
 
 
 def target(volumes=(), callers=callers_of([], []), namespace="lab"):  # noqa: B008 - not changed
-    return ServingOnKubernetes(Kubectl(namespace), volumes, callers, False, PollOptions(1.0))
+    return ServingOnKubernetes(Kubectl(namespace), volumes, callers, PollOptions(1.0))
 
 
 def render(changes=None, model=MODEL, **options):

@@ -40,7 +40,7 @@ def run(verb, *flags):
 
 
 def send(job_dir, *flags):
-    return run("deploy", "--apply", f"--model={job_dir}", f"--volume=jobs:{job_dir}", *flags)
+    return run("deploy", f"--model={job_dir}", f"--volume=jobs:{job_dir}", *flags)
 
 
 def only(cluster, kind):
@@ -167,7 +167,7 @@ def test_there_is_nothing_to_go_back_to(cluster, controller, job_dir, capfd):
 def test_no_rollback_to_a_version_that_is_gone(cluster, controller, cloud, capfd):
     job_dir = exports.upload("gs://bucket/runs/gone", 1, 2)
     for version in (1, 2):
-        assert run("deploy", "--apply", f"--model={job_dir}", f"--version={version}") == 0
+        assert run("deploy", f"--model={job_dir}", f"--version={version}") == 0
     from tfps.storage import objects
 
     objects.client().bucket("bucket").blob("runs/gone/export/1/saved_model.pb").delete()
@@ -334,8 +334,8 @@ def test_an_object_that_others_keep_changing_ends_the_tries(cluster, controller,
     assert sum("PATCH" in each and "/services/" in each for each in cluster.requests) == 0
 
 
-def test_without_apply_nothing_is_sent(cluster, job_dir, capfd):
-    assert run("deploy", f"--model={job_dir}", f"--volume=jobs:{job_dir}") == 0
+def test_a_dry_run_sends_nothing(cluster, job_dir, capfd):
+    assert run("deploy", "--dry_run", f"--model={job_dir}", f"--volume=jobs:{job_dir}") == 0
     assert capfd.readouterr().out.startswith("apiVersion: networking.k8s.io/v1\n")
     assert cluster.requests == []
 
