@@ -16,7 +16,7 @@ from tfps.store.run_state import LearningRates
 
 DIM = 2
 EXACT = 1e-5
-ADAM, ADAM_OTHER_BETAS, FTRL_SHRINKAGE = 2e-4, 2e-2, 5e-2
+ADAM, ADAM_OTHER_BETAS, FTRL_SHRINKAGE = 1e-2, 2e-2, 5e-2
 STAIRS, CYCLES = 1000, 100
 # Of learning rates that a callback sets: with more decay than momentum falls, and Adam's.
 DECAY_FIRST, EARLY, CHANGED = 1.0, 0.5, 5e-2
