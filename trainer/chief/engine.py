@@ -27,6 +27,7 @@ from tfps.data.feature import Feature
 from tfps.data.record_source import Piece, RecordSource, pieces_of
 from tfps.evaluation.history import Evaluation
 from tfps.evaluation.metrics import EvaluatedPiece, RunningMetrics
+from tfps.experiment.experiment import Experiment
 from tfps.experiment.mode import Async, Bounded, LocalSGD, Sync
 from tfps.leases.progress import LeaseProgress
 from tfps.monitoring.events import Histogram, ParametersMeasured
@@ -37,7 +38,7 @@ from tfps.worker.closures import Closures, LeaseResult
 from tfps.worker.local_sgd import LocalSgdLoop
 from tfps.worker.loop import UNROLL, UNROLL_IN_ONE_PROCESS, Loop, SyncEvery
 from tfps.worker.step import Step
-from trainer.chief.run_inputs import RunInputs
+from trainer.chief.run_inputs import RunInputs, RunPlan
 
 _PIECE_RECORDS = 1 << 16
 _log = logging.getLogger(__name__)
@@ -72,16 +73,7 @@ class Engine:
         if not settings.is_chief:
             waiting = None
         lanes = lanes_of(executor, waiting is not None)
-        store = ParameterStore(
-            plan.model,
-            plan.rules,
-            executor.devices,
-            train.seed,
-            train.wire_dtype,
-            mode.staleness_power if isinstance(mode, Async) else 0.0,
-            experiment.callbacks is not None,
-            packs=executor.is_remote,
-        )
+        store = _store(experiment, plan, executor)
         progress = LeaseProgress(lanes, executor.devices[0])
         # By name: without one TensorFlow leaves a worker's GPU idle (seen on an H200).
         gpus = [f"/device:GPU:{k}" for k in range(executor.gpus)] or [""]
@@ -145,6 +137,20 @@ class Engine:
             seconds=round(time.monotonic() - began, 3),
             dataset=data.identity,
         )
+
+
+def _store(experiment: Experiment, plan: RunPlan, executor: Executor) -> ParameterStore:
+    mode, train = experiment.mode, experiment.train
+    return ParameterStore(
+        plan.model,
+        plan.rules,
+        executor.devices,
+        train.seed,
+        train.wire_dtype,
+        mode.staleness_power if isinstance(mode, Async) else 0.0,
+        experiment.callbacks is not None,
+        packs=executor.is_remote,
+    )
 
 
 def _barrier(
