@@ -51,7 +51,7 @@ def prepare(rows, shards):
 
 
 def training(config, *more):
-    data = [f"--{kind}_data={ROOT}/data" for kind in ("train", "eval")]
+    data = [f"--data.{kind}={ROOT}/data" for kind in ("train", "eval")]
     return [config, *data, f"--job_dir={JOB_DIR}", "--train.checkpoint_seconds=1", *more]
 
 
