@@ -156,7 +156,7 @@ def test_only_a_better_one_replaces_the_best(job, tmp_path):
     assert [x.checkpoint for x in job.evaluated()] == job.saved[1:]
     assert job.best() == ("1", job.saved[1])
 
-    Evaluations(JobDir(job.dir)).forget(lambda x: x.epoch == 3)
+    Evaluations(JobDir(job.dir)).delete(lambda x: x.epoch == 3)
     job.evaluator(best_metric="loss").run()
     assert job.best() == ("2", job.saved[2])
 
