@@ -128,7 +128,7 @@ def measure_training(flags: argparse.Namespace, data: pathlib.Path, job_dir: pat
     run = watch(flags, data, job_dir, flags.checkpoint_seconds, "true")
     for save in range(1, flags.saves):
         last, committed = run.saves[save - 1][0], run.saves[save][0]
-        # Training goes on, and its time begins to count, when a write begins.
+        # Training continues, and its time begins to count, when a write begins.
         due = last - run.took(save - 1, "write_seconds") + flags.checkpoint_seconds
         late = committed - run.took(save, "write_seconds") - due
         usual = run.speed(last + _SETTLE_SECONDS, due)

@@ -1,4 +1,4 @@
-"""What a benchmark ends with where it cannot go on; nothing needs to be installed for it."""
+"""What a benchmark ends with where it cannot continue; nothing needs to be installed for it."""
 
 
 class Failed(Exception):  # noqa: N818 - it is what the benchmark has

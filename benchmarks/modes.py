@@ -3,7 +3,7 @@
 Every mode, and Keras's `fit` in one process, trains the same records with the same settings, seed
 after seed, in turn; `--set_rounds`
 changes those of the modes that average the workers' gradients, as docs/modes.md says to. A run is a
-line of `--output`; the same command goes on after an interruption. With `--straggler` one worker is
+line of `--output`; the same command resumes after an interruption. With `--straggler` one worker is
 stopped for 0.2 s again and again, and only speed is of interest.
 """
 

@@ -1,7 +1,7 @@
 """Measures how long training pauses when a task dies: `python -m benchmarks.recovery`.
 
 A task of a local cluster is killed while the DLRM trains, again and again, each time once training
-has gone on for a while. See docs/recovery.md.
+has continued for a while. See docs/recovery.md.
 """
 
 import argparse
@@ -103,7 +103,7 @@ def timed(started: subprocess.Popen) -> Iterator[tuple[float, str]]:
 def fault(
     launcher: int, lines: Iterator[tuple[float, str]], role: str, warm_seconds: float
 ) -> tuple[float, ...]:
-    """Kills a task once training has gone on for a while, and follows what happens."""
+    """Kills a task once training has continued for a while, and follows what happens."""
     next_batch(lines)
     warm = time.monotonic() + warm_seconds
     while next(lines)[0] < warm:

@@ -1,8 +1,8 @@
-"""Measures tfps beside other systems: `python -m benchmarks.suite --output=results.jsonl`.
+"""Measures tfps next to other systems: `python -m benchmarks.suite --output=results.jsonl`.
 
 All systems train the same model on the same records, one system at a time, interleaved: every
-system and case of run 1, then those of run 2, … The same command goes on where it was interrupted.
-See benchmarks/README.md.
+system and case of run 1, then those of run 2, … The same command resumes an interrupted
+measurement. See benchmarks/README.md.
 """
 
 import argparse

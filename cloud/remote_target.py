@@ -89,10 +89,10 @@ class Follower:
         try:
             status = self._watch(job)
         except KeyboardInterrupt:
-            self._say(f"{job} goes on; {_hints(job, again)}")
+            self._say(f"{job} continues; {_hints(job, again)}")
             raise
         except RunError as error:
-            raise RunError(f"{error}; the job goes on; {_hints(job, again)}") from None
+            raise RunError(f"{error}; the job continues; {_hints(job, again)}") from None
         finally:
             self._relay.hide()
         if not status.is_success:

@@ -67,7 +67,7 @@ def _addresses(job_dir: JobDir) -> dict[TaskName, str]:
     if not addresses:
         raise UserError(
             f"--job_dir={job_dir}: its job runs in one process, which answers nobody; start it "
-            "with --profiler_port=6009, and it goes on from its last checkpoint"
+            "with --profiler_port=6009, and it resumes from its last checkpoint"
         )
     results = ask_all(set(addresses.values()))
     left = {}

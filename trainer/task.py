@@ -133,7 +133,9 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
         return deploying.deploy_export(deploys, job_dir) if deploys else EXIT_OK
     except Interrupted as interrupted:
         name = signal.Signals(interrupted.signal).name
-        _log.warning("stopped by %s; the same command goes on from the last checkpoint", name)
+        _log.warning(
+            "stopped by %s; rerun the same command to resume from the last checkpoint", name
+        )
         return 128 + interrupted.signal
 
 

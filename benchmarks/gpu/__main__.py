@@ -1,6 +1,6 @@
 """Trains on this machine's GPUs, checks what must hold, measures: `make gpu`.
 
-Everything is one line of `--output`; the same command goes on after an interruption. See
+Everything is one line of `--output`; the same command resumes after an interruption. See
 docs/gpu.md.
 """
 
@@ -57,7 +57,7 @@ def main() -> int:
         print(f"error: {failure}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted; the same command goes on", file=sys.stderr)
+        print("interrupted; the same command resumes", file=sys.stderr)
         return 128 + signal.SIGINT
 
 

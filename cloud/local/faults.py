@@ -119,7 +119,7 @@ def _time(text: str, seconds: str) -> float:
 
 
 class FaultInjector:
-    """Sends the signals at their times, and reads from the chief's lines when training went on.
+    """Sends the signals at their times, and reads from the chief's lines when training continued.
 
     Two lines of progress that differ, of one chief, say that a batch was trained between them.
     """

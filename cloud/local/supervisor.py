@@ -191,10 +191,10 @@ class Supervisor:
             self._done.append(server)
 
     def _on_evaluator_loss(self, process: Process, code: int) -> None:
-        """Restarts it where that can help; the run goes on in any case."""
+        """Restarts it where that can help; the run continues in any case."""
         if code == EXIT_USER or not self._restart_later(process, how_ended(code)):
             name = process.command.name
-            self._say(f"{name} {how_ended(code)} and stays away; the run goes on without it")
+            self._say(f"{name} {how_ended(code)} and stays away; the run continues without it")
         self._show_log(process, code)
 
     def _on_worker_given_up(self, process: Process, code: int) -> None:

@@ -108,7 +108,7 @@ class _Task:
         self._is_ending = True
 
     def _may_restart(self, code: int) -> bool:
-        """A chief that ended by itself has told why; another may go on from the checkpoint."""
+        """A chief that ended by itself has told why; another may resume from the checkpoint."""
         if self._is_ending or not self._left or code in (EXIT_OK, EXIT_USER):
             return False
         return self._job != "chief" or code > 128

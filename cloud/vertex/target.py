@@ -160,7 +160,7 @@ def _program(spec: JobSpec) -> dict[str, Any]:
 
 
 def _scheduling(spec: JobSpec, settings: VertexSettings) -> dict[str, Any]:
-    # A lost worker must not restart the job: the chief goes on without it.
+    # A lost worker must not restart the job: the chief continues without it.
     found: dict[str, Any] = {
         "strategy": "FLEX_START" if settings.flex_start else "SPOT" if spec.spot else "STANDARD",
         "restartJobOnWorkerRestart": False,

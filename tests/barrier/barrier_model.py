@@ -121,7 +121,7 @@ class Model:
         self.messages.append((kind, member, 0, 0, None))
 
     def kill(self, closure, is_cancelled):
-        """Its worker dies; what waits for it on a ps goes on waiting, or is cancelled."""
+        """Its worker dies; what waits for it on a ps continues waiting, or is cancelled."""
         closure.is_over = True
         closure.run.close()
         if is_cancelled:
@@ -257,7 +257,7 @@ class Model:
             if not self.advance() and not self.hint():
                 break
         else:
-            raise AssertionError("it goes on for ever")
+            raise AssertionError("it continues for ever")
         assert all(closure.is_over for closure in self.closures)
         assert all(steps == self.batches for steps in self.steps)
         for part in range(PS):

@@ -107,7 +107,7 @@ class LetsArrivedOnesLeave(RoundsReference):
 
 
 class TellsNobodyOfMissedRounds(RoundsReference):
-    """Lets a closure go on as if its late contribution had been taken."""
+    """Lets a closure continue as if its late contribution had been taken."""
 
     def contributes(self, number, member, round_):
         if round_ == self.open:

@@ -20,7 +20,7 @@ def test_speed_counts_from_the_first_trained_batch_without_pauses():
     run.at(13, "update", 300)
     assert run.throughput.examples_per_second == 100
     run.at(14, "pause", 400)
-    run.at(50, "begin", 400)  # an evaluation went on meanwhile
+    run.at(50, "begin", 400)  # an evaluation continued meanwhile
     run.at(52, "update", 800)
     assert run.throughput.seconds == 5
     assert run.throughput.examples_per_second == 140

@@ -51,7 +51,7 @@ def test_a_pause_lets_the_leases_in_flight_finish(manifest):
 
 
 def test_the_rest_of_an_epoch_is_the_same_after_a_pause(manifest):
-    """Another process goes on from the state, with leases of other lengths."""
+    """Another process resumes from the state, with leases of other lengths."""
     whole = reused(manifest)
     whole.coordinator.train(whole.queue(), lambda: False, lambda progress: None)
     expected = whole.store.read_table(0)
@@ -160,7 +160,7 @@ def test_a_lost_worker_and_a_stall_are_told_with_the_leases_held(tmp_path, caplo
     lease = f"epoch 1, shard {data.path_of(data.shards[0])}, records 0 to 9"
     assert f"worker 0 at host:1 has held {lease} for " in str(stalled.value)
     assert "0 batches trained: its port refused connections for " in str(stalled.value)
-    assert f"worker 0 at host:1 held {lease}: it goes on after 0 records" in caplog.messages
+    assert f"worker 0 at host:1 held {lease}: it continues after 0 records" in caplog.messages
 
 
 class Sent:

@@ -1,4 +1,4 @@
-"""`make gpu`: what it plans, refuses, goes on with; all but the device's own part, on the CPU."""
+"""`make gpu`: what it plans, refuses, continues with; all but the device's own part, on the CPU."""
 
 import os
 import pathlib

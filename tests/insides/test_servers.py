@@ -200,7 +200,7 @@ def test_text_of_a_lost_replica() -> None:
             assert program.stdout
             assert program.stdout.readline() == "SIGTERM was taken; the sum is 2.0\n"
         other.kill()
-        said, _ = first.communicate("go on\n", timeout=200)
+        said, _ = first.communicate("continue\n", timeout=200)
     finally:
         for program in programs:
             program.kill()

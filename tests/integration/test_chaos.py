@@ -121,7 +121,7 @@ class Run:
         began = time.monotonic()
         try:
             code = self._once(f"--chaos={self._chaos}", f"--chaos_seed={self._seed}")
-            if code in (130, 143):  # the chief was asked to end: the same command goes on
+            if code in (130, 143):  # the chief was asked to end: the same command resumes
                 code = self._once()
         finally:
             self.outcome["seconds"] = time.monotonic() - began

@@ -231,7 +231,7 @@ def test_a_million_records_with_a_kill_of_each_role(tmp_path: pathlib.Path, seed
                         pending.pop(0)
                 time.sleep(0.01)
             code = program.finish()
-        # Who gives the command again, as after the chief's death, goes on.
+        # Who gives the command again, as after the chief's death, continues.
         assert not code or ("chief" not in dict(map(reversed, pending))), program.text
     assert not pending
     found = rows(tmp_path / "predicted", MILLION)

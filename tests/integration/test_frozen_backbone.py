@@ -1,4 +1,4 @@
-"""A model of which a large part is not trained, on a cluster that goes on from a checkpoint."""
+"""A model of which a large part is not trained, on a cluster that resumes from a checkpoint."""
 
 import pathlib
 
@@ -11,7 +11,7 @@ CONFIG = "--config=tests/frozen_backbone.py"
 
 @pytest.mark.slow
 def test_a_worker_keeps_the_checkpoints_values(datasets: Datasets, tmp_path: pathlib.Path) -> None:
-    """The run that goes on makes a model with another backbone, which must not be used."""
+    """The run that continues makes a model with another backbone, which must not be used."""
     job = tmp_path / "job"
     flags = trainer_flags(datasets.two_shards, job, CONFIG, eval_data=datasets.eval)
     for more in (

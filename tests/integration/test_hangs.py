@@ -231,7 +231,7 @@ def test_a_stopped_worker_is_as_good_as_a_dead_one(
     assert (failure["task"], failure["what"]) == ("worker 1", SILENCE)
     # Who had it is only told where the chief looks between the loss and the other's first batch: a
     # save may be under way then, in which TensorFlow waits for every worker that is not lost yet.
-    held = r"worker 1 at .* held epoch \d, shard .*: it goes on after \d+ records"
+    held = r"worker 1 at .* held epoch \d, shard .*: it continues after \d+ records"
     begun_again = r"epoch \d, shard .*: begun again 1 times, done by worker 0"
     assert re.search(f"{held}|{begun_again}", chief.text), chief.text
     assert re.search(r"worker 1 at .* may be lost", chief.text)

@@ -123,7 +123,7 @@ def test_the_evaluator_is_restarted_where_that_helps_and_never_ends_the_run(
     )
     launcher = start("--workers=1", "--ps=1", "--evaluator", "--max_restarts=1")
     ended = f"evaluator 0 ended with exit code {code}"
-    launcher.see(f"{ended} and stays away; the run goes on without it$")
+    launcher.see(f"{ended} and stays away; the run continues without it$")
     [chief] = {line.split()[-1] for line in launcher.lines if line.startswith("[chief] pid")} or {
         launcher.see(r"\[chief\] pid (\d+)")[1]
     }

@@ -71,7 +71,7 @@ def test_local_steps_go_on_when_a_worker_is_killed(tmp_path: pathlib.Path) -> No
 
 @pytest.mark.slow
 def test_steps_between_exchanges_are_chosen_once_in_a_job(tmp_path: pathlib.Path) -> None:
-    """The second run of the job goes on with what the first one has measured."""
+    """The second run of the job continues with what the first one has measured."""
     task = counting_task.CountingTask(records=RECORDS, step_seconds=0.01)
     data = counting_task.write(tmp_path / "data", task, SIZES)
     job_dir, chosen = tmp_path / "job", []

@@ -1,4 +1,4 @@
-"""Parameters move from 2 ps to 3 to 1, on real clusters, and the training goes on."""
+"""Parameters move from 2 ps to 3 to 1, on real clusters, and the training continues."""
 
 import dataclasses
 import itertools

@@ -149,7 +149,7 @@ def test_a_killed_ps(flags: list[str], job_dir: pathlib.Path, ps: str) -> None:
         before = {name: task.pid for name, task in program.tasks().items()}
         program.tasks()[ps].kill()
         program.see(rf"\[chief\] .*{ps}.* was lost.*; waiting up to 600 s for it")
-        program.see(r"\[chief\] .*training goes on, \d+\.\d s after the loss was noticed")
+        program.see(r"\[chief\] .*training continues, \d+\.\d s after the loss was noticed")
         after = {name: task.pid for name, task in program.tasks().items()}
         assert program.finish() == 0, program.text
     assert {name for name in before if before[name] != after[name]} == {ps}
@@ -221,7 +221,7 @@ def test_sigterm_to_the_launcher_saves_and_stops_everything(
         tasks = program.tasks()
         program.see(r"\[chief\] .* epoch 2/2: [1-9][\d,]* of 3,000 records", len(program.lines))
         program.terminate()
-        program.see(r"\[chief\] .*stopped by SIGTERM; the same command goes on")
+        program.see(r"\[chief\] .*stopped by SIGTERM; the same command resumes")
         assert program.finish() == 128 + signal.SIGTERM, program.text
         assert_gone(list(tasks.values()))
     assert program.errors == []

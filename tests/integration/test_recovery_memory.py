@@ -41,7 +41,7 @@ def test_what_ten_recoveries_leave_behind_is_bounded(tmp_path: pathlib.Path) -> 
         for _ in range(RECOVERIES):
             first = len(program.lines)
             program.tasks()["ps 1"].kill()
-            program.see("training goes on", seen=first)
+            program.see("training continues", seen=first)
             lines = len(program.lines)
             program.see(r"epoch \d+ of 1000 trained", seen=lines)
             seen.append(least_resident(program, *ALLOWED_GROWTH))

@@ -16,7 +16,7 @@ FIRST, SECOND = (300, 200), (600, 400)  # records per shard of two days
 
 
 def two_days(directory, task):
-    """The data of a job, and of another that goes on from it."""
+    """The data of a job, and of another that resumes from it."""
     return (
         counting_task.write(directory / "first", task, FIRST),
         counting_task.write(directory / "second", task, SECOND),

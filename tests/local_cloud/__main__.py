@@ -21,7 +21,7 @@ def main(directory: pathlib.Path, server: str, buckets: list[str]) -> None:
     print(proxy.server_port, flush=True)
     sys.stdin.read()
     end()
-    os._exit(0)  # the emulator's thread would go on
+    os._exit(0)  # the emulator's thread would continue
 
 
 main(pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3:])

@@ -1,4 +1,4 @@
-"""What a run appends as it goes on."""
+"""What a run appends as it continues."""
 
 import pytest
 import tensorflow as tf

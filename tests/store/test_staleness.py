@@ -16,7 +16,7 @@ def manifest(tmp_path_factory):
 
 def changes(manifest, optimizer, power):
     """What three batches change that were pulled together, `[3, values]`; staleness."""
-    # Lazily: momentum goes on at the rate of the update that it was made of.
+    # Lazily: momentum continues at the rate of the update that it was made of.
     task, mode = WithOptimizer(rule=optimizer), Async(staleness_power=power)
     trainer = Trainer(manifest, task, mode=mode, row_updates="lazy")
     [(source, _)] = trainer.shards()

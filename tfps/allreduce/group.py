@@ -31,7 +31,7 @@ _OF_GROUP = re.compile(r"Collective|/job:(chief|worker)/")
 
 
 class LostReplicaError(RunError):
-    """A replica went away: the others cannot go on without it, nor it without them."""
+    """A replica went away: the others cannot continue without it, nor it without them."""
 
 
 class ReplicaGroup:

@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class Barrier(abc.ABC):
-    """A loop on the first ps that lets members go on, and how workers and chief talk to it.
+    """A loop on the first ps that lets members continue, and how workers and chief talk to it.
 
     A member is a lane of leases, whichever worker trains them. Chief and closures put messages
     into the loop's queue: for whom a closure will work, who has begun, who has contributed. The
@@ -192,7 +192,7 @@ class BarrierMembers:
         for lane in left:
             if rows[lane].worker >= 0:
                 _log.warning(
-                    "others go on without worker %d, which is lost, until its lease goes on",
+                    "others continue without worker %d, which is lost, until its lease continues",
                     rows[lane].worker,
                 )
         return [lane for lane in awaited if lane not in left]

@@ -81,7 +81,7 @@ def read(directory: str) -> Checkpoint:
     if fields["format"] not in _FORMATS:
         raise UserError(
             f"{marker} has format {fields['format']}, this version of tfps reads "
-            f"{' and '.join(map(str, _FORMATS))}; go on with the version that wrote it, or use "
+            f"{' and '.join(map(str, _FORMATS))}; continue with the version that wrote it, or use "
             "another --job_dir"
         )
     if "dataset" in fields:  # of format 5

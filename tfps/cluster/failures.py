@@ -94,7 +94,7 @@ def _unreadable(error: tf.errors.OpError, doing: str, path: str, text: str) -> E
     if _STORAGE_GAVE_UP in text or text.endswith(_STORAGE_ERRORS):
         return RunError(
             f"{doing}: shard {path} cannot be read ({text}); when the storage answers again, the "
-            "same command goes on from the last checkpoint"
+            "same command resumes from the last checkpoint"
         )
     return None
 
@@ -131,7 +131,7 @@ def _absence(path: str) -> str:
         return f"was not there for the worker, and the chief sees as little: {error}"
     if is_there:
         return "is there for the chief, but not for the worker; every task must see the same files"
-    return "has vanished since the run began; put it back and start the run again to go on"
+    return "has vanished since the run began; put it back and start the run again to continue"
 
 
 def _described(bad_records: Callable[[], str] | None, path: str) -> str:

@@ -1,4 +1,4 @@
-"""Checks whether the tasks of a cluster can take part in a run, before it starts or goes on."""
+"""Checks whether the tasks of a cluster can take part in a run, before it starts or continues."""
 
 import concurrent.futures
 import dataclasses
@@ -184,7 +184,7 @@ def wait_for_ps(
             seen = "; ".join(f"{ps}: {each.value}, {each.what_to_do}" for ps, each in away.items())
             raise RunError(
                 f"{names} did not come back within {limit_seconds:.0f} s ({seen}); start every "
-                "task again with the same --job_dir to go on from the last checkpoint, or allow "
+                "task again with the same --job_dir to resume from the last checkpoint, or allow "
                 "more time with --task_wait_seconds"
             )
         time.sleep(_POLL_SECONDS)

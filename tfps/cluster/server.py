@@ -94,7 +94,7 @@ def wait_for_end_of_chief(
             elif was_seen and time.monotonic() - last_seen > options.chief_lost_seconds:
                 raise RunError(
                     f"the chief at {chief} has been away for {options.chief_lost_seconds:.0f} s "
-                    f"without being done ({liveness.value}); start every task again to go on from "
+                    f"without being done ({liveness.value}); start every task again to resume from "
                     "the last checkpoint"
                 )
             elif not was_seen and time.monotonic() - began > options.chief_wait_seconds:

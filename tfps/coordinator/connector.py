@@ -23,7 +23,7 @@ from tfps.job_dir import JobDir
 from tfps.job_dir.task_name import TaskName
 
 _LEAST_SECONDS = 20.0  # to connect to tasks that have just answered
-_AGAIN_SECONDS = 15.0  # to wait for workers when the run goes on with others
+_AGAIN_SECONDS = 15.0  # to wait for workers when the run continues with others
 _EXPIRE_SECONDS = 60  # as long as the tasks wait for a lost chief by default
 # In one process: while it lives TensorFlow never frees what workers and ps have made of a
 # connection's functions, 100 MB of the Criteo model on a worker.

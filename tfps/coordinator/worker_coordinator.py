@@ -307,7 +307,7 @@ class WorkerCoordinator:
             for lane, lease in self.lanes.leases.items():
                 if self.lanes.rows[lane].worker == worker:
                     done, place = self.lanes.records_trained(lane, lease), down[worker]
-                    _log.warning("%s held %s: it goes on after %d records", place, lease, done)
+                    _log.warning("%s held %s: it continues after %d records", place, lease, done)
         self._down = set(down)
 
     def _await_loss(self) -> None:

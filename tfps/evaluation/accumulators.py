@@ -37,9 +37,9 @@ class RunningAuc:
     """Keeps scores up to a number of records, and then counts by score.
 
     The kept scores are edges of the counts, at most 2^19 of them, and each edge has its own count:
-    ties of seen scores differ from ties of the counts. So an AUC of scores that go on as they began
-    is off by next to nothing, and one of few different scores is exact. For other scores there are
-    edges all over the float32 numbers, 128 of them from each power of two to the next.
+    ties of seen scores differ from ties of the counts. So an AUC of scores that continue as they
+    began is off by next to nothing, and one of few different scores is exact. For other scores
+    there are edges all over the float32 numbers, 128 of them from each power of two to the next.
     """
 
     def __init__(self, exact_records: int = EXACT_RECORDS):

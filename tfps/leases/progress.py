@@ -43,11 +43,11 @@ class LeaseProgress:
     """A small table on the first ps with one lane per lease in flight.
 
     A worker advances its lane with each push or after it, so that a lease whose worker was lost
-    goes on with the first batch that was not recorded: at most one batch is trained twice, more
-    only where parameters are pulled ahead or batches exchanged together, and none is left out. One
-    that was stopped for a while, and taken for dead, may go on with a lease that it holds no more
-    until it notices; what it trains so is counted apart. One that begins when its lane holds
-    another lease by then is refused.
+    continues with the first batch that was not recorded: at most one batch is trained twice, more
+    only where parameters are pulled ahead or batches exchanged together, and none is left out. A
+    worker that was stopped for a while, and taken for dead, may continue with a lease that is no
+    longer its own until it notices; what it trains so is counted apart. One that begins when its
+    lane holds another lease by then is refused.
 
     Who begins, who advances and who gives a lane to another lease do so in turn: between the look
     at a lane and the change nothing happens to it.

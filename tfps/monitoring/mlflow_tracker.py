@@ -15,8 +15,8 @@ _LONGEST = 6000  # characters of a value
 class MlflowTracker:
     """Keeps a run in MLflow.
 
-    What was set for a run cannot be changed there: what is set again when a job goes on is kept as
-    tags that begin with `now.`.
+    What was set for a run cannot be changed there: what is set again when a job resumes is kept
+    as tags that begin with `now.`.
     """
 
     name = "mlflow"

@@ -28,7 +28,7 @@ _INSTEAD = {
     f"train.keep_checkpoints), {_EVALUATES}, and trainer.export makes a model of any",
     "OrbaxCheckpoint": "checkpoints are saved by themselves (train.checkpoint_seconds, "
     f"train.keep_checkpoints), and {_EVALUATES}",
-    "BackupAndRestore": "the same command goes on from the last checkpoint by itself",
+    "BackupAndRestore": "the same command resumes from the last checkpoint by itself",
     "TensorBoard": "JOB_DIR/tensorboard has its curves without it, under the same names",
     "SwapEMAWeights": "no average of the weights is kept",
     "ProgbarLogger": "progress is shown by itself (--progress)",
@@ -81,7 +81,7 @@ def _refuse_callback(callback: Any, has_schedule: bool) -> None:
         )
     if isinstance(callback, keras.callbacks.CSVLogger) and callback.append:
         raise UserError(
-            f"{name}: a run that goes on tells its callbacks of the epochs before once more, which "
+            f"{name}: a run that resumes gives its callbacks the epochs before once more, which "
             "append=True would write twice; leave it out, and the file is written as a whole"
         )
     rates = keras.callbacks.LearningRateScheduler, keras.callbacks.ReduceLROnPlateau

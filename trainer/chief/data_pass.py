@@ -261,7 +261,7 @@ class PassPlan:
 
 
 class DataPass:
-    """A pass that is connected to its tasks, and goes on where the one before it was cut off."""
+    """A pass that is connected to its tasks, and continues where the one before it was cut off."""
 
     def __init__(self, plan: PassPlan, engine: Engine, state: ChiefState):
         self._plan, self._engine, self._state = plan, engine, state

@@ -1,4 +1,4 @@
-"""The report of a run, filled in as the run goes on."""
+"""The report of a run, filled in as the run continues."""
 
 import dataclasses
 import logging

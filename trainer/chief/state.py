@@ -109,7 +109,7 @@ class Recoveries:
             raise RunError(
                 f"{what}, as {_MOST_WITHOUT_PROGRESS} times before without a batch trained in "
                 "between; look at its log, fix what ends it, and start every task again with the "
-                "same --job_dir to go on from the last checkpoint"
+                "same --job_dir to resume from the last checkpoint"
             )
 
     def restored(self, examples: int) -> None:
@@ -174,7 +174,7 @@ class RestartState:
         return msgspec.json.decode(os.pread(file, os.fstat(file).st_size, 0), type=cls)
 
     def save(self) -> None:
-        """Leaves it to the program that goes on in this process."""
+        """Leaves it to the program that continues in this process."""
         file = os.memfd_create(_NAME)
         with os.fdopen(file, "wb", closefd=False) as writer:
             writer.write(msgspec.json.encode(self))
@@ -235,7 +235,7 @@ class ChiefState:
         return released
 
     def take_reason_to_change(self) -> str:
-        """Returns once why the run should go on with other workers; nothing if it need not."""
+        """Returns once why the run should continue with other workers; nothing if it need not."""
         reason, self._reason_to_change = self._reason_to_change, ""
         return reason
 
@@ -254,7 +254,7 @@ class ChiefState:
         self.restart.changes.trained(examples)
         seconds = self.restart.recoveries.trained(examples)
         if seconds is not None:
-            _log.info("training goes on, %.1f s after the loss was noticed", seconds)
+            _log.info("training continues, %.1f s after the loss was noticed", seconds)
 
     def history(self) -> dict[str, Any]:
         """What became of the tasks since the run began: fields of the report."""
@@ -279,7 +279,7 @@ class ChiefState:
         )
 
     def _change_of_workers(self) -> str:
-        """Why the run should go on with other workers now, if it should."""
+        """Why the run should continue with other workers now, if it should."""
         reason = "; ".join(filter(None, [self._arrivals(), self._overdue()]))
         seconds = self.restart.changes.seconds_left()
         if not reason or not seconds or self._is_without_workers():

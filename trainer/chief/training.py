@@ -326,7 +326,7 @@ class Training:
         self._saver.poll()
 
     def _go_on_unless_tasks_change(self) -> None:
-        """Ends this connection if ps are about to go, or there are other workers to go on with."""
+        """Ends this connection if ps are about to go, or other workers are to join."""
         if released := self._state.release_ps():
             names = ", ".join(map(str, released))
             indices = tuple(ps.index for ps in released)
@@ -347,7 +347,7 @@ class Training:
         return float(rate(steps))
 
     def _counts(self) -> dict[str, Any]:
-        """What changes in the report as the run goes on."""
+        """What changes in the report as the run continues."""
         return self._ps_calls(
             "reading counters", lambda: training_counts(self._engine, self._queue)
         )

@@ -95,7 +95,7 @@ class WorkerKeeper:
             for line in lines:
                 try:
                     os.write(sys.stderr.fileno(), name + line)
-                except BrokenPipeError:  # nobody reads what the chief writes; the worker goes on
+                except BrokenPipeError:  # nobody reads what the chief writes; the worker continues
                     continue
 
     def _end(self, number: int, frame: object) -> None:

@@ -145,7 +145,7 @@ def _happenings(job: JobRecord) -> Table:
             case TrainingBegan(checkpoint=None):
                 text = "training began"
             case TrainingBegan():
-                text = f"training went on from {event.examples:,} records"
+                text = f"training resumed from {event.examples:,} records"
             case TaskLost():
                 text = f"{event.task} was lost: {event.what}"
             case TaskBack():

@@ -83,7 +83,7 @@ class ModelApp:
         except (RunError, UserError) as error:
             _log.error("%s", error)
             return _fault("the model failed; this server's log says why")
-        except Exception:  # a fault of this program, after which it goes on
+        except Exception:  # a fault of this program, after which it continues
             _log.exception("%r %r failed", request.method, request.scope["path"])
             return _fault("this server failed; its log says why")
 

@@ -127,7 +127,7 @@ class ModelVersions:
 
     @property
     def newest(self) -> ServedVersion:
-        """What is served; whoever holds it may go on asking it when there is another."""
+        """What is served; whoever holds it may continue asking it when there is another."""
         return self._loaded
 
     def failures(self) -> dict[int, str]:
@@ -140,21 +140,21 @@ class ModelVersions:
             try:
                 self.look()
             except (UserError, RunError) as error:
-                self._say(f"{error}; version {self._loaded.number} goes on")
+                self._say(f"{error}; version {self._loaded.number} stays")
             except Exception:  # a fault of this program, after which it looks again
-                _log.exception("no look for other versions; %d goes on", self._loaded.number)
+                _log.exception("no look for other versions; %d stays", self._loaded.number)
 
     def look(self) -> None:
         """Takes the newest version that can be served in place of the loaded one.
 
         The newest that there is counts, as in TensorFlow Serving: where it was deleted, one before.
-        Where none is left, the loaded one goes on.
+        Where none is left, the loaded one continues.
         """
         found = versions.whole_versions(self._base)
         self._failures = {n: failure for n, failure in self._failures.items() if n in found}
         if not found:
             self._say(
-                f"{self._base} has no version any more; version {self._loaded.number} goes on"
+                f"{self._base} has no version any more; version {self._loaded.number} stays"
             )
         for number in reversed(found):
             if number == self._loaded.number:
@@ -175,7 +175,7 @@ class ModelVersions:
             failure = _Failure(str(error), time.monotonic() + _REST * took)
             self._failures = {**self._failures, number: failure}
             self._say(
-                f"version {number} cannot be served: {error}; version {self._loaded.number} goes on"
+                f"version {number} cannot be served: {error}; version {self._loaded.number} stays"
             )
             return False
         before, self._loaded = self._loaded, loaded

@@ -31,7 +31,7 @@ _MOST_SHOWN = 60  # characters of a value in a message
 
 
 class RefusedError(Exception):
-    """A request that is not answered; the server goes on."""
+    """A request that is not answered; the server continues."""
 
     def __init__(self, message: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST, allow: str = ""):
         super().__init__(message)
@@ -41,7 +41,7 @@ class RefusedError(Exception):
 
 
 class _UnfitValueError(Exception):
-    """A value that a feature cannot have; the message goes on after the feature's name."""
+    """A value that a feature cannot have; the message continues after the feature's name."""
 
 
 @dataclasses.dataclass(frozen=True)

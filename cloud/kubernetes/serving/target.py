@@ -221,7 +221,7 @@ class ServingOnKubernetes(DeployTarget):
         try:
             self._watch(name)
         except KeyboardInterrupt:
-            say(f"{name}: the rollout goes on; {_hints(name)}")
+            say(f"{name}: the rollout continues; {_hints(name)}")
             raise
 
     def _watch(self, name: str) -> None:

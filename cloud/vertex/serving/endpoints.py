@@ -78,7 +78,7 @@ class Operations:
     def _wait(self, operation: dict[str, Any], what: str) -> None:
         name = str(operation.get("name", ""))
         begin = reported = time.monotonic()
-        rest = f"{name} goes on; the same command waits for it again"
+        rest = f"{name} continues; the same command waits for it again"
         try:
             while not operation.get("done"):
                 now = time.monotonic()
@@ -121,7 +121,7 @@ class Models:
     def upload(self, wanted: Requests) -> str:
         """Uploads a version, unless it is there; returns its number.
 
-        An earlier try is found by the alias, or among the operations that go on.
+        An earlier try is found by the alias, or among the operations that continue.
         """
         check_bucket("--model", wanted.model.path, self._client.settings.region)
         name, resource = wanted.name, self._resource(wanted.name)

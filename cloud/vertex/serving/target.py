@@ -114,12 +114,12 @@ class VertexDeployTarget(DeployTarget):
 
     @contextlib.contextmanager
     def _going_on(self, name: str) -> Iterator[None]:
-        """Says after an interrupt how to go on: what Vertex AI has begun, it ends."""
+        """Says after an interrupt how to continue: what Vertex AI has begun, it ends."""
         try:
             yield
         except KeyboardInterrupt:
             say(
-                "interrupted; the same command goes on from there, and "
+                "interrupted; the same command resumes from there, and "
                 f"`{self._command('describe', name)}` and the verb list show what there is"
             )
             raise

@@ -2,9 +2,10 @@
 
 `install` puts `scontrol` and `srun` into a directory for PATH. Every node is an address of the
 loopback interface. An option that the script should not use is an error. As Slurm 22.05 does it,
-`srun` goes on when one of its tasks fails, passes SIGUSR1 on to every process of a step, and kills
-them when it gets SIGTERM, unless the job is being cancelled; `scancel --signal` signals the steps'
-processes alone, `scancel` the script and every srun as well. `tests/real_slurm` has the real one.
+`srun` continues when one of its tasks fails, passes SIGUSR1 on to every process of a step, and
+kills them when it gets SIGTERM, unless the job is being cancelled; `scancel --signal` signals the
+steps' processes alone, `scancel` the script and every srun as well. `tests/real_slurm` has the real
+one.
 """
 
 import argparse
@@ -39,7 +40,7 @@ def scontrol(arguments: list[str]) -> int:
         return 0
     if arguments == ["requeue", os.environ.get("SLURM_JOB_ID")]:
         pathlib.Path("requeued").touch()
-        os.kill(os.getppid(), signal.SIGTERM)  # the script, which is not to go on
+        os.kill(os.getppid(), signal.SIGTERM)  # the script, which is not to continue
         return 0
     print("slurm_load_jobs error: Invalid job id specified", file=sys.stderr)
     return 1

@@ -167,14 +167,14 @@ def test_an_outage_leaves_the_job(cloud, vertex, vertex_submit, monkeypatch):
     code, _, err = vertex_submit("--wait", *JOB)
     assert code == 3
     assert "has not answered for 0.2 s" in err
-    assert f"the job goes on; follow it with `python -m cloud.submit follow {NAME}" in err
+    assert f"the job continues; follow it with `python -m cloud.submit follow {NAME}" in err
 
 
 def test_waiting_has_a_limit(cloud, vertex, vertex_submit):
     vertex.states = ("QUEUED",)
     code, _, err = vertex_submit("--wait", "--wait_seconds=0.1", *JOB)
     assert code == 3
-    assert f"{NAME} is QUEUED after 0.1 s (--wait_seconds); the job goes on; follow it with" in err
+    assert f"{NAME} is QUEUED after 0.1 s (--wait_seconds); the job continues; follow it" in err
 
 
 def start(vertex):
@@ -197,7 +197,7 @@ def test_an_interrupt_leaves_the_job(cloud, vertex):
         program.send_signal(signal.SIGINT)
         out, err = program.communicate(timeout=60)
     assert (program.returncode, err) == (130, "")
-    assert f"[submit] {NAME} goes on; follow it with `python -m cloud.submit follow {NAME}" in out
+    assert f"[submit] {NAME} continues; follow it with `python -m cloud.submit follow {NAME}" in out
     assert vertex.counts["cancel"] == 0
 
 

@@ -152,7 +152,7 @@ class Operations(stateful.RuleBasedStateMachine):
 
     @stateful.rule(which=SEEDS)
     def restore(self, which):
-        """What is saved goes on on another number of parts, or on the same."""
+        """What is saved continues on another number of parts, or on the same."""
         self._check_counts()
         saved, steps = self.keyed.saved(), int(self.keyed.steps)
         self.keyed = self.groups.on(self.parts[which % len(self.parts)])

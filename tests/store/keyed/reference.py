@@ -57,7 +57,7 @@ class Reference:
         self.begin(layout, {})
 
     def begin(self, layout, part_of):
-        """Goes on with other parts: rows stay, but nobody finds one that was pulled before."""
+        """Continues with other parts: rows stay, but nobody finds one that was pulled before."""
         self.layout, self._part_of = layout, part_of
         self._was_short = set()
         self._occurred, self._totals = {}, [0] * layout.parts

@@ -193,7 +193,7 @@ REFUSED = {
         lambda: OF_KERAS.ModelCheckpoint("best.keras"),
         "ModelCheckpoint cannot be used: checkpoints are saved by themselves .*best_metric",
     ),
-    "backup": (lambda: OF_KERAS.BackupAndRestore("backup"), "the same command goes on"),
+    "backup": (lambda: OF_KERAS.BackupAndRestore("backup"), "the same command resumes"),
     "tensorboard": (lambda: OF_KERAS.TensorBoard("log"), "TensorBoard cannot be used: JOB_DIR"),
     "average": (lambda: OF_KERAS.SwapEMAWeights(), "no average of the weights"),
     "best_weights": (

@@ -34,7 +34,7 @@ def test_a_signal_is_raised_at_once(number: signal.Signals) -> None:
         f"""
         try:
             send({int(number)})
-            print("went on")
+            print("continued")
         except Interrupted as interrupted:
             print("got", interrupted.signal)
         """
@@ -50,7 +50,7 @@ def test_a_block_may_come_to_its_end() -> None:
                 print(interruption.is_requested)
                 send(signal.SIGTERM)
                 print(interruption.is_requested)
-            print("went on")
+            print("continued")
         except Interrupted as interrupted:
             print("got", interrupted.signal)
         """
@@ -93,7 +93,7 @@ def test_sigterm_again_changes_nothing() -> None:
             with interruption.deferred():
                 for _ in range(3):
                     send(signal.SIGTERM)
-            print("went on")
+            print("continued")
         except Interrupted as interrupted:
             print("got", interrupted.signal)
         """

@@ -35,7 +35,7 @@ class Connection:
 
 @pytest.fixture(name="state")
 def state_fixture(tmp_path, clock):
-    """Of a chief whose workers have changed; training goes on after 20 s."""
+    """Of a chief whose workers have changed; training continues after 20 s."""
     addresses = {TaskName("worker", 0): "host:1"}
     monitor = TaskMonitor(addresses, Polling(addresses, lambda address: Liveness.REFUSES))
     job_dir = JobDir(tmp_path)

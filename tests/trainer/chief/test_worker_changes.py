@@ -4,7 +4,7 @@ from trainer.chief.state import WorkerChanges
 
 
 def made(clock, seconds):
-    """A change that took so long, in the program that went on."""
+    """A change that took so long, in the program that continued."""
     changes = WorkerChanges()
     changes.begin()
     again = dataclasses.replace(changes)

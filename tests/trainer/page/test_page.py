@@ -69,7 +69,7 @@ def test_a_job_has_all_charts_and_tables(job):
     assert tables["Settings"].note == "Set for the last run: train.epochs=2."
     texts = [row[-1] for row in tables["What happened"].rows]
     assert "ps 0 was lost: its port refused connections" in texts
-    assert "training went on from 1,000 records" in texts
+    assert "training resumed from 1,000 records" in texts
 
 
 def test_a_diverged_run_is_shown(tmp_path):

@@ -88,7 +88,7 @@ def test_a_version_that_is_not_whole_is_said_and_the_loaded_one_goes_on(
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 1
     assert said[0].startswith("version 2 cannot be served: ")
-    assert said[0].endswith("; version 1 goes on")
+    assert said[0].endswith("; version 1 stays")
     assert f"{tmp_path}/2" in said[0]
     assert list(versions.failures()) == [2]
     shutil.rmtree(tmp_path / "2")
@@ -145,7 +145,7 @@ def test_deleted_versions_are_survived(kept, tmp_path, caplog):
     assert answers(versions) == [1.0]
     assert [record.getMessage() for record in caplog.records] == [
         "version 1 is served in place of version 2",
-        f"{tmp_path} has no version any more; version 1 goes on",
+        f"{tmp_path} has no version any more; version 1 stays",
     ]
 
 
@@ -175,7 +175,7 @@ def test_storage_that_cannot_be_read_is_said_and_looked_at_again(kept, tmp_path)
     with serving(tmp_path, "--poll_seconds=0.1") as server:
         base.rename(tmp_path / "elsewhere")
         base.write_text("no directory")
-        server.wait_for("; version 1 goes on")
+        server.wait_for("; version 1 stays")
         base.unlink()
         (tmp_path / "elsewhere").rename(base)
         put(kept, base, 2)
@@ -209,7 +209,7 @@ def test_a_server_tells_of_its_versions(kept, tmp_path):
     put(kept, tmp_path / "export", 1)
     with serving(tmp_path, "--poll_seconds=0.1") as server:
         put(kept, tmp_path / "export", 2, truncate)
-        server.wait_for("version 2 cannot be served: .*; version 1 goes on")
+        server.wait_for("version 2 cannot be served: .*; version 1 stays")
         status, content = server.get("/v1/models/default")
         states = [(each["version"], each["state"]) for each in content["model_version_status"]]
         assert (status, states) == (200, [("1", "AVAILABLE"), ("2", "END")])

@@ -14,7 +14,7 @@ class Controller:
 
     Attributes:
         bad: Texts of pods' templates whose servers never answer.
-        gives_up: Whether, after some looks at a rollout that does not go on, it is given up.
+        gives_up: Whether, after some looks at a rollout that does not continue, it is given up.
     """
 
     def __init__(self, cluster: FakeCluster):

@@ -243,7 +243,7 @@ def test_an_interrupted_wait_leaves_the_rollout_going(
     monkeypatch.setattr("cloud.kubernetes.serving.target.reasons", interrupt)
     assert send(job_dir) == 130
     said = capfd.readouterr().out
-    assert "census: the rollout goes on; deploy again, or go back with" in said
+    assert "census: the rollout continues; deploy again, or go back with" in said
     assert kinds(cluster) == KINDS
 
 

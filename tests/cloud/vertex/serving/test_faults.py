@@ -130,7 +130,7 @@ def test_what_takes_too_long_goes_on(serving, deploy_version):
         code, _, err = deploy_version(1, "--wait_seconds=0.1")
         assert code == 3
         assert "not done after 0.1 s (--wait_seconds); projects/my-project/" in err
-        assert "goes on; the same command waits for it again" in err
+        assert "continues; the same command waits for it again" in err
         assert [op["kind"] for op in serving.operations.values()][-1] == kind
         hurry(serving)
     assert deploy_version(1)[0] == 0
@@ -203,7 +203,7 @@ def test_an_interrupt_leaves_an_operation(near, job, serving, deploy):
         return True
 
     out = interrupted(serving, is_under_way, f"--model={job}")
-    assert "interrupted; the same command goes on from there, and `python -m cloud.deploy" in out
+    assert "interrupted; the same command resumes from there, and `python -m cloud.deploy" in out
     for operation in serving.operations.values():
         operation["looks"] = 1
     assert deploy(f"--model={job}", *DEPLOYMENT)[0] == 0
