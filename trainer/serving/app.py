@@ -68,7 +68,9 @@ class ModelApp:
     async def _respond(self, request: Request, places: anyio.CapacityLimiter) -> Response:
         try:
             self._check_sender(request)
-            give, match = self._find(request.method, request.scope["path"])
+            # As it was sent: a model's name may have a slash, encoded.
+            path = request.scope["raw_path"].decode("latin-1")
+            give, match = self._find(request.method, path)
             body = await self._body(request)
             with anyio.fail_after(_PREDICT_SECONDS):
                 return await anyio.to_thread.run_sync(give, match, body, limiter=places)
@@ -142,14 +144,14 @@ class ModelApp:
                 return give, match
             if match:
                 raise RefusedError(
-                    f"{path} takes {wanted}, not {method}",
+                    f"{urllib.parse.unquote(path)} takes {wanted}, not {method}",
                     HTTPStatus.METHOD_NOT_ALLOWED,
                     allow="GET, HEAD" if wanted == "GET" else wanted,
                 )
         model = f"/v1/models/{urllib.parse.quote(self.name, safe='')}"
         raise RefusedError(
-            f"there is nothing at {path}; there is POST {model}:predict, GET {model}, "
-            f"GET {model}/metadata, and GET / for a form",
+            f"there is nothing at {urllib.parse.unquote(path)}; there is POST {model}:predict, "
+            f"GET {model}, GET {model}/metadata, and GET / for a form",
             HTTPStatus.NOT_FOUND,
         )
 
@@ -207,9 +209,10 @@ class ModelApp:
         return Response(text, media_type="application/json", headers=headers)
 
     def _check_model(self, match: re.Match[str]) -> None:
-        if match["name"] != self.name:
+        name = urllib.parse.unquote(match["name"])
+        if name != self.name:
             raise RefusedError(
-                f"there is no model {match['name']!r} here; there is {self.name!r}",
+                f"there is no model {name!r} here; there is {self.name!r}",
                 HTTPStatus.NOT_FOUND,
             )
         if match["label"]:

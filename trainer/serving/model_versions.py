@@ -153,9 +153,7 @@ class ModelVersions:
         found = versions.whole_versions(self._base)
         self._failures = {n: failure for n, failure in self._failures.items() if n in found}
         if not found:
-            self._say(
-                f"{self._base} has no version any more; version {self._loaded.number} stays"
-            )
+            self._say(f"{self._base} has no version any more; version {self._loaded.number} stays")
         for number in reversed(found):
             if number == self._loaded.number:
                 return

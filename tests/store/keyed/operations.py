@@ -126,7 +126,7 @@ class Operations(stateful.RuleBasedStateMachine):
         self.reference.push(owners, dict(zip(owners, gradients, strict=True)), step)
 
     @stateful.precondition(lambda self: self.keyed.options.loses_rows)
-    @stateful.rule(updates=st.integers(0, 12))
+    @stateful.rule(updates=st.integers(0, 4))
     def forget(self, updates):
         least = int(self.keyed.steps) - updates
         self.keyed.group.forget(least)

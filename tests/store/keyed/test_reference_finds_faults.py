@@ -12,7 +12,7 @@ from tfps.store.keyed.key_index import MISSING, KeyIndex, Occurrences
 from tfps.store.keyed.part import KeyedPart, SavedKeys
 from tfps.store.keyed.row_records import RowRecords
 
-OPERATIONS, STEPS = 400, 50  # within which it must be found
+OPERATIONS, STEPS = 800, 50  # within which it must be found
 QUICK = "a row that two keys have"
 
 

@@ -307,7 +307,7 @@ def test_a_body_that_does_not_come_is_given_up(server, monkeypatch):
     async def send(message):
         sent.append(message)
 
-    anyio.run(server.app, scope | {"query_string": b"", "raw_path": b""}, never, send)
+    anyio.run(server.app, scope | {"query_string": b"", "raw_path": PATH.encode()}, never, send)
     assert sent[0]["status"] == 408
     said = "the request did not come within 0.1 s"
     assert json.loads(sent[1]["body"]) == {"error": said}

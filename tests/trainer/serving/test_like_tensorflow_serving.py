@@ -33,12 +33,17 @@ def sums(values):
 
 
 @pytest.fixture(scope="module")
-def half_plus_two(tmp_path_factory):
+def directory(tmp_path_factory):
     features = (Feature("x", "float32"),)
     hand = Hand(features, lambda values: {"predictions": values["x"] / 2 + 2})
     base = tmp_path_factory.mktemp("half_plus_two")
     hand.export(base / "123", features)
-    return Asked(base, "half_plus_two")
+    return base
+
+
+@pytest.fixture(scope="module")
+def half_plus_two(directory):
+    return Asked(directory, "half_plus_two")
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +61,13 @@ def test_half_plus_two_as_it_was_recorded(half_plus_two, path):
     status, headers, text = half_plus_two.raw("POST", path, b'{"instances": [1.0, 2.0, 5.0]}')
     assert (status, headers["Content-Type"]) == (200, "application/json")
     assert json.loads(text) == {"predictions": [2.5, 3.0, 4.5]}
+
+
+def test_a_name_with_a_slash_and_a_colon_is_encoded_in_the_path(directory):
+    server = Asked(directory, "half/plus: two")
+    assert server.ask({"instances": [1.0]}, "/v1/models/half%2Fplus%3A%20two:predict")[0] == 200
+    status, said = server.get("/v1/models/half/plus")
+    assert (status, said["error"][:42]) == (404, "there is nothing at /v1/models/half/plus; ")
 
 
 def test_half_plus_two_in_columns(half_plus_two):
