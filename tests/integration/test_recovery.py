@@ -221,7 +221,7 @@ def test_sigterm_to_the_launcher_saves_and_stops_everything(
         tasks = program.tasks()
         program.see(r"\[chief\] .* epoch 2/2: [1-9][\d,]* of 3,000 records", len(program.lines))
         program.terminate()
-        program.see(r"\[chief\] .*stopped by SIGTERM; the same command resumes")
+        program.see(r"\[chief\] .*stopped by SIGTERM; rerun the same command to resume")
         assert program.finish() == 128 + signal.SIGTERM, program.text
         assert_gone(list(tasks.values()))
     assert program.errors == []
