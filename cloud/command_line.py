@@ -1,15 +1,20 @@
 """The command line of a program with a --target, each of which has flags of its own."""
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from absl import flags
 
 from cloud import remote_target
+from tfps.cluster.spec import JOBS
 from tfps.errors import UserError
 
 DefineFlags = Callable[[flags.FlagValues], None]
+_FORMER = re.compile(
+    rf"--?(?:({'|'.join(JOBS)})_)?(machine|cpus|memory|disk_gb|disk_type|accelerator)(?:=(.*))?"
+)
 
 
 def positive(flag: str, text: str) -> int:
@@ -40,6 +45,19 @@ def pairs(flag: str, texts: Sequence[str]) -> dict[str, str]:
             raise UserError(f"{flag}={name}=… is given twice; keep one")
         found[name] = value
     return found
+
+
+def refuse_former(argv: Iterable[str]) -> None:
+    """Refuses the flags that are gone, with what to write instead."""
+    for text in argv:
+        if text == "--apply":
+            raise UserError("--apply is gone: leave it out, and give --dry_run to send nothing")
+        match = _FORMER.fullmatch(text)
+        if not match or (match[2] == "machine" and not match[1] and "=" in (match[3] or "=")):
+            continue
+        role = f"{match[1]}:" if match[1] else ""
+        key = "type" if match[2] == "machine" else match[2]
+        raise UserError(f"{text}: write --machine={role}{key}={match[3] or 'VALUE'}")
 
 
 class CommandLine:
@@ -73,8 +91,7 @@ class CommandLine:
     def parse(self, argv: Sequence[str]) -> tuple[list[str], list[str]]:
         """Parses the flags; returns what else stands before `--`, and what after."""
         place = argv.index("--") if "--" in argv else len(argv)
-        if "--apply" in argv[:place]:
-            raise UserError("--apply is gone: leave it out, and give --dry_run to send nothing")
+        refuse_former(argv[:place])
         self.values.set_gnu_getopt(True)  # flags may stand behind the verb
         try:
             own = self.values(list(argv[:place]))[1:]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from cloud import deployment_flags, machine_flag, remote_target
+from cloud import deployment_flags, remote_target
 from cloud.command_line import CommandLine
 from cloud.deployment.deployment import ServerSettings
 from cloud.deployment.target import OF_NAME, VERBS, DeployTarget
@@ -33,7 +33,6 @@ def main(argv: Sequence[str]) -> int:
     """Renders, makes or manages one deployment; 2 for a mistake of the user, 3 of a platform."""
     try:
         line = CommandLine(_PROGRAM, _TARGETS, deployment_flags.define)
-        machine_flag.refuse_former(argv)
         own, rest = line.parse(argv)
         if line.values.help:
             print(f"{__doc__}\n{line.values.get_help()}")  # noqa: T201 - asked for
@@ -65,7 +64,6 @@ def check(deploy_to: str, job_dir: str, *, here: bool) -> tuple[str, ...]:
 
 def _check(arguments: Sequence[str], job_dir: str, here: bool) -> None:
     line = CommandLine(_PROGRAM, _TARGETS, deployment_flags.define)
-    machine_flag.refuse_former(arguments)
     own, rest = line.parse([_PROGRAM, *arguments])
     verb, _ = _verb([*own, *rest], line.values)
     if verb != "deploy":

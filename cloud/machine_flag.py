@@ -1,17 +1,11 @@
 """What `--machine` says of machines: `key=value,…`, in programs that start jobs or servers."""
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from cloud import command_line
 from tfps import byte_size
-from tfps.cluster.spec import JOBS
 from tfps.errors import UserError
-
-_FORMER = re.compile(
-    rf"--?(?:({'|'.join(JOBS)})_)?(machine|cpus|memory|disk_gb|disk_type|accelerator)(?:=(.*))?"
-)
 
 
 def fields(flag: str, text: str, keys: Sequence[str]) -> dict[str, Any]:
@@ -23,17 +17,6 @@ def fields(flag: str, text: str, keys: Sequence[str]) -> dict[str, Any]:
             raise UserError(f"{flag}{text}: {each!r} is no key=value; keys are {', '.join(keys)}")
         found |= _field(f"{flag}{key}", key, value)
     return found
-
-
-def refuse_former(argv: Iterable[str]) -> None:
-    """Refuses the flags that --machine has replaced, with the new spelling."""
-    for text in argv:
-        match = _FORMER.fullmatch(text)
-        if not match or (match[2] == "machine" and not match[1] and "=" in (match[3] or "=")):
-            continue
-        role = f"{match[1]}:" if match[1] else ""
-        key = "type" if match[2] == "machine" else match[2]
-        raise UserError(f"{text}: write --machine={role}{key}={match[3] or 'VALUE'}")
 
 
 def _field(flag: str, key: str, value: str) -> dict[str, Any]:

@@ -7,13 +7,12 @@ What follows `--` goes to every task. Other verbs come first: `follow JOB`, `can
 `describe JOB`, `list`, each with the target's own flags.
 """
 
-import itertools
 import sys
 from collections.abc import Sequence
 
 from absl import flags
 
-from cloud import deploy, job_flags, job_spec, machine_flag, remote_target
+from cloud import deploy, job_flags, job_spec, remote_target
 from cloud.command_line import CommandLine
 from cloud.job_spec import JobSpec
 from cloud.target import Target
@@ -45,7 +44,6 @@ def main(argv: Sequence[str]) -> int:
     try:
         line = CommandLine(_PROGRAM, _TARGETS, _define_flags)
         values = line.values
-        machine_flag.refuse_former(itertools.takewhile(lambda text: text != "--", argv))
         own, arguments = line.parse(argv)
         if values.help:
             print(f"{__doc__}\n{values.get_help()}")  # noqa: T201 - asked for

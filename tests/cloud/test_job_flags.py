@@ -1,7 +1,7 @@
 import pytest
 from absl import flags
 
-from cloud import job_flags, machine_flag
+from cloud import command_line, job_flags
 from cloud.job_spec import JobSpec, Role
 from tfps.errors import UserError
 
@@ -139,5 +139,5 @@ def test_flags_that_describe_no_job(given, message):
 )
 def test_former_flags_of_machines_are_refused_with_the_new_spelling(given, message):
     with pytest.raises(UserError, match=message):
-        machine_flag.refuse_former(["submit", given])
-    machine_flag.refuse_former(["--machine=type=n2-standard-8", "--machine", "ps:cpus=8"])
+        command_line.refuse_former(["submit", given])
+    command_line.refuse_former(["--machine=type=n2-standard-8", "--machine", "ps:cpus=8"])
