@@ -4,7 +4,6 @@ import logging
 import shlex
 from collections.abc import Sequence
 
-from cloud import deploy
 from tfps.errors import EXIT_OK, UserError
 from tfps.experiment.experiment import NO_EXPORT, Train
 from tfps.job_dir import JobDir, report
@@ -20,6 +19,8 @@ def check(train: Train) -> None:
 
 def deploy_export(arguments: Sequence[str], job_dir: JobDir) -> int:
     """Deploys the exported version; exit code 0 also where `train.export_if` refuses it."""
+    from cloud import deploy  # which few runs need
+
     done = report.load(job_dir)
     if done and done.export_refused:
         _log.warning("not deployed: the model in %s is no version", done.export_refused)
