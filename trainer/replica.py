@@ -39,8 +39,8 @@ class ReplicaWorker:
     stall_seconds: float
     asked_to_end: threading.Event
     hint: str  # how the collectives communicate
-    _leaves_at: float | None = None
-    _has_joined: bool = False
+    _leaves_at: float | None = dataclasses.field(default=None, init=False)
+    _has_joined: bool = dataclasses.field(default=False, init=False)
 
     def run(self, check: Callable[[], RunInputs]) -> None:
         """Trains until the chief is done, or this task was asked to end and may.

@@ -56,7 +56,7 @@ class VertexTarget(RemoteTarget):
     has_own_machines = True
 
     settings: VertexSettings
-    _sdist: Sdist | None = None
+    _sdist: Sdist | None = dataclasses.field(default=None, init=False)
 
     @property
     def again(self) -> str:

@@ -119,9 +119,10 @@ class SliceWriter:
     def write(self, prefix: str, pace: Pace) -> list[str]:
         """Writes all slices, all ps at the same time."""
         written: list[str] = []
+        place = tf.constant(prefix)
         for save in self._saves:
             began = time.monotonic()
-            written += [each.numpy().decode() for each in save(tf.constant(prefix))]
+            written += [each.numpy().decode() for each in save(place)]
             if save is not self._saves[-1]:
                 pace.rest(time.monotonic() - began)
         return written
