@@ -185,7 +185,7 @@ def digest_of(files: Mapping[str, model_files.ModelFile]) -> str:
 
 
 def memory_needed(model: ServedModel, versions: int = 1) -> int:
-    """Bytes for a server of so many versions: it loads a new one before it lets one go."""
+    """Bytes for a server of `versions` at once: it loads a new one before it lets one go."""
     return _SERVER_BYTES + math.ceil(model.variables_bytes * _GROWTH) * versions
 
 

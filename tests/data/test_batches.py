@@ -103,7 +103,7 @@ def checksum(path):
 
 
 def length(path):
-    """Behind it reading continues at the next record of which it is known where it begins."""
+    """Behind it reading continues at the next record whose beginning is known."""
     corruption.flip(path, (40, 170), corruption.LENGTH)
 
 

@@ -300,7 +300,7 @@ def test_hashes_stay_the_same():
 
 
 def test_shuffles_stay_the_same():
-    """The order of an epoch's records, in the middle of which a run may continue."""
+    """The order of an epoch's records: a run may continue in its middle."""
     values = tf.random.experimental.stateless_shuffle(tf.range(8), tf.constant([3, 5], tf.int64))
     assert values.numpy().tolist() == [3, 2, 1, 7, 6, 5, 0, 4]
 

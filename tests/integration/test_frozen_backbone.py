@@ -1,4 +1,4 @@
-"""A model of which a large part is not trained, on a cluster that resumes from a checkpoint."""
+"""A model with a large part that is not trained, on a cluster that resumes from a checkpoint."""
 
 import pathlib
 

@@ -40,7 +40,7 @@ class LeaseLength:
         return self._within(self._target_seconds, _FIRST_STEPS)
 
     def within(self, left: int, workers: int, seconds: float = math.inf) -> int:
-        """Steps of the next lease, so many seconds before the next pause."""
+        """Steps of the next lease, `seconds` before the next pause."""
         steps = self._before_pause(seconds)
         if workers == 1:
             return steps
@@ -87,7 +87,7 @@ class Chunk(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class EpochOrder:
-    """What the order depends on, next to the shards; never on speed or on who trains.
+    """What the order depends on, besides the shards; never on speed or on who trains.
 
     Every shard is cut into chunks of `CHUNK_BLOCKS` blocks, and the chunks of all shards are
     shuffled. Within a block the records are shuffled.

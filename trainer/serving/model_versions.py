@@ -148,7 +148,7 @@ class ModelVersions:
         """Takes the newest version that can be served in place of the loaded one.
 
         The newest that there is counts, as in TensorFlow Serving: where it was deleted, one before.
-        Where none is left, the loaded one continues.
+        Where none is left, the loaded one stays.
         """
         found = versions.whole_versions(self._base)
         self._failures = {n: failure for n, failure in self._failures.items() if n in found}
