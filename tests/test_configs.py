@@ -9,6 +9,7 @@ import tensorflow as tf
 from configs.criteo import Criteo
 from tests.integration.census_rows import census_rows
 from tests.project import ROOT
+from tests.trainer.one_dataset import prepare
 from tests.training_fixtures import Trainer
 from tfps.data import examples
 from tfps.errors import UserError
@@ -17,7 +18,6 @@ from tfps.experiment.experiment import Experiment
 from tfps.export.loaded_model import ExportedModel
 from trainer.datasets.row_encoding import ConfiguredExperiment
 from trainer.generate import generate
-from trainer.prepare import prepare
 
 CONFIGS = sorted(path.name for path in (ROOT / "configs").glob("[!_]*.py"))
 OF_WORDS = "census_raw.py"  # whose tables Keras cannot hold

@@ -13,11 +13,15 @@ whatever order they stand. In other text files they stand in the order of `rows(
 
 import trainer.console.quiet_tensorflow  # noqa: F401  # isort: skip
 
+import contextlib
+import dataclasses
 import functools
 import os
+import posixpath
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NoReturn
 
 import tensorflow as tf
 from absl import flags
@@ -35,73 +39,108 @@ from tfps.storage.objects import Use
 from trainer import entry
 from trainer.console import file_progress
 from trainer.console.file_progress import FileProgress
-from trainer.console.inspection_text import say_counts, warn_of_sorted
+from trainer.console.inspection_text import counted, say_counts, warn_of_sorted
 from trainer.datasets import data_files, row_encoding
+from trainer.datasets.dataset_parts import Part, parse_split, write_parts
 from trainer.datasets.row_encoding import BadRows, ConfiguredExperiment, EncodedRows, RowFile
+from trainer.datasets.row_layout import RowLayout
 from trainer.datasets.shard_scan import Processes, worthwhile
 from trainer.flags import experiment_flags, shuffle_flags
 
 _SHOWN_BAD_ROWS = 5
 
 
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """A dataset to write, or one for each part of a split, in a subdirectory of its name."""
+
+    directory: str
+    shards: int  # of each dataset
+    name: str = ""  # the experiment's by default
+    overwrite: bool = False
+    split: Mapping[str, float] = dataclasses.field(default_factory=dict)  # shares of the records
+
+    def open(self, stack: contextlib.ExitStack, name: str, schema: Schema) -> list[Part]:
+        """The datasets, open as long as the stack."""
+        shares = {posixpath.join(self.directory, part): x for part, x in self.split.items()}
+        return [
+            Part(stack.enter_context(self._writer(directory, name, schema)), share)
+            for directory, share in (shares or {self.directory: 1.0}).items()
+        ]
+
+    def _writer(self, directory: str, name: str, schema: Schema) -> DatasetWriter:
+        return DatasetWriter.open(directory, self.name or name, self.shards, schema, self.overwrite)
+
+
 def prepare(
     get_experiment: Callable[[], Experiment],
     inputs: Sequence[str],
-    output: str,
-    shards: int,
+    output: Output,
+    keep: tuple[str, ...] = (),
     max_bad_rows: int = 0,
-    name: str = "",
-    overwrite: bool = False,
     processes: int = 1,
-    shuffle_seed: int | None = None,
-) -> Manifest:
-    """Writes a dataset of all rows; without a seed its records keep the order of the rows.
+    seed: int = 0,
+    shuffle: bool = False,
+) -> list[Manifest]:
+    """Writes all rows; records keep the order of the rows unless they are shuffled.
 
     With several processes `get_experiment` is pickled, and called in each.
     """
     experiment = get_experiment()
     task = experiment.task
-    row_format = row_encoding.format_of(experiment)
-    sources = [RowFile.of(path, row_format) for path in inputs]
-    dealt_to = shards if shuffle_seed is None else 1  # shuffled ones are dealt out afterwards
-    encode = functools.partial(row_encoding.encode, experiment=get_experiment, shards=dealt_to)
+    layout = RowLayout.of(task, keep)
+    sources = [RowFile.of(path, layout) for path in inputs]
+    in_turn = not (shuffle or output.split)  # else records are dealt out afterwards
+    encode = functools.partial(
+        row_encoding.encode,
+        experiment=get_experiment,
+        keep=keep,
+        shards=output.shards if in_turn else 1,
+    )
     bad_rows = BadRows(max_bad_rows)
-    with (
-        DatasetWriter.open(
-            output, name or experiment.name, shards, task.schema(), overwrite
-        ) as writer,
-        Processes(processes, row_encoding.__name__, "keras") as pool,
-        file_progress.shown(_size(inputs)) as progress,
-    ):
-        blocks = (block for source in sources for block in source.blocks())
-        encoded = pool.map(encode, blocks)
-        counts = CountsSum()
-        dealt = _good_rows(encoded, bad_rows, progress, counts)
-        if shuffle_seed is None:
+    with contextlib.ExitStack() as stack:
+        parts = output.open(stack, experiment.name, task.schema())
+        pool = stack.enter_context(Processes(processes, row_encoding.__name__, "keras"))
+        progress = stack.enter_context(file_progress.shown(_size(inputs)))
+        encoded = pool.map(encode, (block for source in sources for block in source.blocks()))
+        dealt = _good_rows(encoded, task.schema(), bad_rows, progress, parts[0].counts)
+        if in_turn:
             for some in dealt:
-                writer.write_in_turn(some)
+                parts[0].writer.write_in_turn(some)
         else:
-            records = (record for [frames] in dealt for record in split(*frames))
-            writer.write_all_in_turn(whole_shuffle(records, shuffle_seed, scratch_for(output)))
-        if not writer.records:
-            raise UserError(f"--input={','.join(inputs)} holds no row that could be used")
-        return writer.finish(rejected_rows=bad_rows.count, counts=counts.total)
+            records: Iterator[bytes] = (record for [frames] in dealt for record in split(*frames))
+            if shuffle:
+                records = whole_shuffle(records, seed, scratch_for(output.directory))
+            write_parts(records, parts, task.schema(), seed)
+        for part in parts:
+            if not part.writer.records:
+                _refuse_empty(part, inputs)
+        return [part.writer.finish(bad_rows.count, counts=part.counts.total) for part in parts]
+
+
+def _refuse_empty(part: Part, inputs: Sequence[str]) -> NoReturn:
+    what = f"no row fell to {part.writer.directory}" if part.share < 1 else "no row could be used"
+    raise UserError(f"--input={','.join(inputs)}: {what}")
 
 
 def _good_rows(
-    blocks: Iterable[EncodedRows], bad_rows: BadRows, progress: FileProgress, counts: CountsSum
+    blocks: Iterable[EncodedRows],
+    schema: Schema,
+    bad_rows: BadRows,
+    progress: FileProgress,
+    counts: CountsSum,
 ) -> Iterator[list[Frames]]:
     """The records of blocks as they are dealt to the shards; counts them, and shows progress."""
     count = 0
     for encoded in blocks:
         for bad in encoded.bad_rows:
-            bad_rows.add(bad)
+            bad_rows.add(bad, encoded.way_out(bad, schema))
             if bad_rows.count <= _SHOWN_BAD_ROWS:
                 progress.write(f"left out: {bad}")
         if encoded.count:
             yield encoded.frames
         count += encoded.count
-        counts.add(encoded.counts)
+        counts.add({each.name: encoded.counts[each.name] for each in schema.all if encoded.counts})
         progress.add(encoded.size, f"{count:,} rows")
 
 
@@ -116,25 +155,33 @@ def main() -> None:
     uses = [Use("--input", path) for path in values.input]
     objects.check([*uses, Use("--output", values.output, writes=True)])
     inputs = [path for each in values.input for path in data_files.find(each, "--input")]
-    seed = shuffle_flags.seed()
-    if seed is not None and (room := describe_room(values.output, _size(inputs))):
+    is_shuffled = shuffle_flags.seed() is not None
+    if is_shuffled and (room := describe_room(values.output, _size(inputs))):
         sys.stderr.write(f"{room}\n")
-    dataset = prepare(
+    written = prepare(
         ConfiguredExperiment(values.config, experiment_flags.fields(), values.without_labels),
-        inputs=inputs,
-        output=values.output,
-        shards=values.shards,
+        inputs,
+        Output(
+            values.output, values.shards, values.name, values.overwrite, parse_split(values.split)
+        ),
+        keep=tuple(values.keep),
         max_bad_rows=values.max_bad_rows,
-        name=values.name,
-        overwrite=values.overwrite,
         processes=worthwhile(values.processes, _size(inputs)),
-        shuffle_seed=seed,
+        seed=values.shuffle_seed,
+        shuffle=is_shuffled,
     )
+    for dataset in written:
+        _say(dataset)
+    sys.stdout.write(
+        f"{written[0].rejected_rows} bad rows left out, {time.monotonic() - started:.1f} s\n"
+    )
+
+
+def _say(dataset: Manifest) -> None:
     empty = sum(shard.records == 0 for shard in dataset.shards)
     sys.stdout.write(
-        f"{dataset.name}: {dataset.records:,} records in {len(dataset.shards)} shards"
-        f"{f', {empty} of them empty' if empty else ''} ({byte_size.show(dataset.bytes)}), "
-        f"{dataset.rejected_rows} bad rows left out, {time.monotonic() - started:.1f} s\n"
+        f"{dataset.name}: {dataset.records:,} records in {counted(len(dataset.shards), 'shard')}"
+        f"{f', {empty} of them empty' if empty else ''} ({byte_size.show(dataset.bytes)})\n"
         f"dataset: {dataset.directory}\n"
     )
     say_counts(dataset, Schema.of(dataset))
@@ -151,7 +198,14 @@ def _define_flags() -> None:
         required=True,
     )
     flags.DEFINE_string("output", None, "Directory of the dataset.", required=True)
-    flags.DEFINE_integer("shards", None, "Number of shards.", lower_bound=1, required=True)
+    flags.DEFINE_integer("shards", 8, "Number of shards of a dataset.", lower_bound=1)
+    flags.DEFINE_string(
+        "split",
+        "",
+        "Divides the rows by chance into a dataset per part, in a subdirectory of --output, such "
+        "as train:0.9,eval:0.1.",
+    )
+    flags.DEFINE_list("keep", [], "Other columns that the records hold too, as text.")
     flags.DEFINE_integer("max_bad_rows", 0, "Bad rows that may be left out.", lower_bound=0)
     flags.DEFINE_string("name", "", "Prefix of the shards; the experiment's name by default.")
     flags.DEFINE_boolean("overwrite", False, "Replace a dataset in the output directory.")

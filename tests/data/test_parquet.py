@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from configs import smoke
+from tests.trainer.one_dataset import prepare
 from tfps.data import converters
 from tfps.data.parquet import is_parquet, parquet_blocks
 from tfps.data.row_format import Field, RowFormat
 from tfps.errors import UserError
-from trainer.prepare import prepare
 
 FORMAT = RowFormat(
     ("label", "age", "town", "tags", "member", "price"),
@@ -91,7 +91,7 @@ def test_bad_cells_are_named(arrow, tmp_path: Path) -> None:
     assert list(block.rows(FORMAT, lambda each: bad.append(str(each)))) == []
     assert bad == [
         f"{path} row 1 column label: '1.5' is not an integer",
-        f"{path} row 2 column label: '' is not an integer",
+        f"{path} row 2 column label: the cell is empty",
         f"{path} row 3 column town: '\\udcff' is not UTF-8 text",
     ]
 

@@ -10,12 +10,12 @@ from configs.smoke import Smoke, get_config
 from tests.loaded import client
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
 from tests.local_cloud.settings import Fault
+from tests.trainer.one_dataset import prepare
 from tests.training_fixtures import dataset
 from tfps.data import dataset_writer, manifest
 from tfps.data.dataset_writer import DatasetWriter
 from tfps.errors import UserError
 from trainer.index import index
-from trainer.prepare import prepare
 
 ROWS = "0.1,0.2,0.3,0.4,3,1\n"
 FIRST = "smoke-00000-of-00001.tfrecord"

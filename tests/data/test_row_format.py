@@ -63,7 +63,7 @@ def test_tabs_and_gzip(tmp_path: Path) -> None:
     ("row", "reason"),
     [
         ("x,Rome,0,0", "line 2 column age: 'x' is not an integer"),
-        ("1,Rome,0,", "line 2 column high: '' is not a number"),
+        ("1,Rome,0,", "line 2 column high: the cell is empty"),
         ("1,Rome,nan,0", "line 2 column low: 'nan' is not a finite number"),
         ("1,Rome,0", "line 2: 3 columns, but the format has 4"),
         ("1,Rome,0,0,0", "line 2: 5 columns, but the format has 4"),

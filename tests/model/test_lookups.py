@@ -13,11 +13,11 @@ import tensorflow as tf
 from tests import lookups
 from tests.export.graph_alone import graph_alone
 from tests.lookups import Lookups, get_config, write_rows
+from tests.trainer.one_dataset import prepare
 from tests.training_fixtures import inputs_of, reused
 from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
 from tfps.model.lookup_tables import lookup_tables_taken_over
-from trainer.prepare import prepare
 
 LOCAL, CLUSTER = Cluster(), Cluster(("h:1",), ("h:2",), ("h:3",))
 # Run without tfps, configs and Keras: what serves the model has none of them.

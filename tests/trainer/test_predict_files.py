@@ -143,7 +143,7 @@ def test_bad_rows_of_parquet_are_named_and_left_out_with_what_is_kept(model, tmp
     message = r"a\.parquet row 2: feature 'ids': 1 values, but its shape \(2,\) holds 2; fix"
     with pytest.raises(UserError, match=message):
         run(model, tmp_path / "a.parquet", tmp_path / "out.parquet")
-    with pytest.raises(UserError, match=r"row 6 column clicked: '' is not an integer; fix"):
+    with pytest.raises(UserError, match=r"row 6 column clicked: the cell is empty; fix"):
         run(model, tmp_path / "a.parquet", tmp_path / "out.parquet", max_bad_rows=3)
     assert not list(tmp_path.glob("out*"))
     result = run(
@@ -275,7 +275,7 @@ def test_parquet_whose_columns_do_not_fit_is_refused(model, tmp_path):
             run(model, tmp_path / "a.parquet", tmp_path / "out.csv", keep=["x"])
 
     good = table(drawn(2), x=[1, 2])
-    refused(r"it lacks 'town' \(it has 'ids', 'clicked', 'age', 'x'\)", good.drop(["town"]))
+    refused(r"no column 'town' \(there are 'ids', 'clicked', 'age', 'x'\)", good.drop(["town"]))
     refused("two columns of the name 'x'", good.append_column("x", good["x"]))
     refused(r"column town is of type struct", good.set_column(2, "town", [[{"a": 1}] * 2]))
     (tmp_path / "b.parquet").write_text("no")

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from configs import census, criteo, smoke
 from tests.loaded import client
+from tests.trainer.one_dataset import prepare
 from tfps.data import examples, manifest, schema
 from tfps.data.examples import ValueCounts
 from tfps.data.feature import Feature
@@ -16,7 +17,6 @@ from tfps.data.row_blocks import BLOCK_BYTES
 from tfps.errors import UserError
 from trainer.datasets.row_encoding import ConfiguredExperiment
 from trainer.index import index
-from trainer.prepare import prepare
 
 SMOKE = smoke.get_config()
 
@@ -188,7 +188,7 @@ def test_bad_rows_that_are_allowed_are_counted(tmp_path: Path) -> None:
 
 
 def test_no_rows_at_all(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds no row"):
+    with pytest.raises(UserError, match=r"rows\.csv: no row could be used"):
         prepare(smoke.get_config, [write(tmp_path, "\n\n")], str(tmp_path / "out"), shards=1)
 
 

@@ -12,11 +12,11 @@ import tensorflow as tf
 
 from tfps.data import examples
 from tfps.data.feature import Feature
+from tfps.data.named_columns import with_missing
 from tfps.data.row_blocks import RowBlock
 from tfps.data.row_format import BadRow, RowFormat
 from tfps.errors import UserError
 from tfps.experiment import overrides
-from tfps.experiment.task import Task
 from tfps.export.loaded_model import ExportedModel
 
 # By feature name, each `[n, *shape]`: a `tf.RaggedTensor` for shape `(None,)`, else an array.
@@ -88,8 +88,7 @@ class RecordForm:
             [each.schema() for each in some] for some in (task.features(), task.labels())
         )
         model.check_schema(features, labels, f"the config {config}")
-        reads_rows = type(task).rows is not Task.rows
-        return cls(task.features(), task.labels(), task.rows() if reads_rows else None)
+        return cls(task.features(), task.labels(), task.rows())
 
     @property
     def parts(self) -> list[Part]:
@@ -144,7 +143,7 @@ class RecordForm:
     def cells(self, row: str) -> dict[str, str]:
         """The cells of a row of text, by column."""
         layout = self._layout("the row", row)
-        [cells] = csv.reader([row], delimiter=layout.delimiter, skipinitialspace=True)
+        cells = _cells(row, layout)
         return dict(zip(layout.columns, map(str.strip, cells), strict=False))
 
     def names(self, records: Records, part: str) -> npt.NDArray[np.str_]:
@@ -194,9 +193,13 @@ class RecordForm:
                 "give the record as a dict of its features"
             )
         full = self.row_format
-        if text.count(full.delimiter) < len(full.columns) - 1:
+        if len(_cells(text, full)) < len(full.columns):
             full = full.without([label.name for label in self.labels])
-        return full.only([feature.name for feature in self.features])
+        return with_missing(full.only([each.name for each in self.features]), self.features)
+
+
+def _cells(row: str, layout: RowFormat) -> list[str]:
+    return next(csv.reader([row], delimiter=layout.delimiter, skipinitialspace=True), [])
 
 
 def _refuse(bad: BadRow) -> NoReturn:

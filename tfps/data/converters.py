@@ -1,7 +1,7 @@
 """From the text of a cell to a value: what a `Field` usually needs."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Generic, TypeVar, cast
 
 import numpy as np
@@ -37,8 +37,41 @@ def _integers(texts: Sequence[str]) -> Sequence[int]:
         raise ValueError("is not an integer") from None
 
 
+def _texts(texts: Sequence[str]) -> Sequence[bytes]:
+    return [text.encode("utf-8") for text in texts]
+
+
 number = _Converter(_numbers)
 integer = _Converter(_integers)
+text = _Converter(_texts)
+BY_DTYPE: dict[str, Callable[[str], int | float | bytes]] = {
+    "int64": integer,
+    "float32": number,
+    "string": text,
+}
+
+
+class optional(Generic[_T]):  # noqa: N801 - it is used like a function
+    """Converter for which an empty cell, or one of `tokens`, is a missing value: None."""
+
+    def __init__(self, convert: Callable[[str], _T], tokens: Collection[str] = ()):
+        self.convert = convert
+        self._tokens = frozenset({"", *tokens})
+
+    def __call__(self, text: str) -> _T | None:
+        return None if text in self._tokens else self.convert(text)
+
+    def column(self, texts: Sequence[str]) -> Sequence[_T | None]:
+        is_missing = [text in self._tokens for text in texts]
+        held = [text for text, missing in zip(texts, is_missing, strict=True) if not missing]
+        values = iter(convert_all(self.convert, held))
+        return [None if missing else next(values) for missing in is_missing]
+
+
+def convert_all(convert: Callable[[str], _T], texts: Sequence[str]) -> Sequence[_T]:
+    """The values of many stripped cells."""
+    column = getattr(convert, "column", None)
+    return cast(Sequence[_T], column(texts)) if column else list(map(convert, texts))
 
 
 def token_id(vocabulary: Sequence[str]) -> Callable[[str], int]:

@@ -101,7 +101,7 @@ class DatasetWriter:
         shards: Mapping[str, tf.io.gfile.GFile],
     ) -> None:
         self.files = list(shards)
-        self._directory = directory
+        self.directory = directory
         self._name = name
         self._schema = schema
         self._files = list(shards.values())
@@ -147,7 +147,7 @@ class DatasetWriter:
         try:
             self._files[shard].write(frames)
         except (tf.errors.OpError, StorageError) as error:
-            raise _unwritable(self._directory, error) from None
+            raise _unwritable(self.directory, error) from None
         first = -self._records[shard] % STRIDE  # of these records, the first one with an entry
         if first < len(sizes):
             offsets = self._bytes[shard] + np.cumsum(sizes) - sizes
@@ -188,14 +188,14 @@ class DatasetWriter:
                 rejected_rows=rejected_rows,
                 best_auc=best_auc,
                 counts=dict(counts or {}),
-                directory=self._directory,
+                directory=self.directory,
             )
-            files.sync([*map(self._path, self.files), self._directory])
+            files.sync([*map(self._path, self.files), self.directory])
             manifest.write(written)
             self._done = True
-            settle(self._directory)
+            settle(self.directory)
         except (tf.errors.OpError, StorageError) as error:
-            raise _unwritable(self._directory, error) from None
+            raise _unwritable(self.directory, error) from None
         return written
 
     def __enter__(self) -> Self:
@@ -212,12 +212,12 @@ class DatasetWriter:
         try:
             for opened in self._files:
                 opened.close()
-            settle(self._directory)
+            settle(self.directory)
         except (tf.errors.OpError, StorageError) as failure:
-            raise _unwritable(self._directory, failure) from error
+            raise _unwritable(self.directory, failure) from error
 
     def _path(self, file: str) -> str:
-        return posixpath.join(self._directory, file)
+        return posixpath.join(self.directory, file)
 
     def _shard(self, file: str, records: int) -> Shard:
         path = self._path(file)

@@ -4,6 +4,7 @@ It writes the wire format of `tf.train.Example` (https://protobuf.dev/programmin
 with prefixes that records share made once.
 """
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tfps.data.examples import ValueCounts, count_values
+from tfps.data.examples import ValueCounts, count_values, default_of
 from tfps.data.feature import Feature
 
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = b"\x0a", b"\x12", b"\x1a"  # fields 1, 2, 3 of a Feature
@@ -23,8 +24,9 @@ def batch_of(feature: Feature, columns: Sequence[Sequence[Any]]) -> Any:
     """A batch for a model: an array `[n, *shape]`, ragged `[n, (values)]` for shape `(None,)`.
 
     Strings are bytes objects. Columns hold a sequence per value of a record, each with a number or
-    bytes per record; or one sequence with a sequence per record.
+    bytes per record; or one sequence with a sequence per record. None is the feature's default.
     """
+    columns = with_default(feature, columns)
     if not feature.is_ragged and not _holds_lists(columns):
         if len(columns) != feature.size:
             raise ValueError(f"{len(columns)} values, not {feature.size}")
@@ -38,6 +40,14 @@ def batch_of(feature: Feature, columns: Sequence[Sequence[Any]]) -> Any:
     if (sizes != feature.size).any():
         raise ValueError(f"some lists have not {feature.size} values")
     return values.reshape(-1, *feature.shape)
+
+
+def with_default(feature: Feature, columns: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
+    """Columns with the feature's default in place of None."""
+    if feature.default is None:
+        return columns
+    default = default_of(feature)
+    return [[default if value is None else value for value in column] for column in columns]
 
 
 def numbers(feature: Feature, values: Any) -> npt.NDArray[Any]:
@@ -95,7 +105,24 @@ class RecordEncoder:
         return [prefix(len(record)) + record for record in joined]
 
     def _entries(self, feature: Feature, columns: Sequence[Sequence[Any]]) -> list[bytes]:
-        """One entry of the map of features for each record; counts them."""
+        """One entry of the map of features for each record; counts them.
+
+        It is empty for a record without any value of a feature with a default.
+        """
+        is_missing: list[bool] = []
+        if feature.default is not None:
+            is_missing = [all(value is None for value in row) for row in zip(*columns, strict=True)]
+        if any(is_missing):
+            is_held = [not missing for missing in is_missing]
+            held = [list(itertools.compress(column, is_held)) for column in columns]
+            entries = iter(self._all_entries(feature, with_default(feature, held)))
+            counts = self.counts[feature.name]
+            self.counts[feature.name] = dataclasses.replace(counts, missing=sum(is_missing))
+            return [b"" if missing else next(entries) for missing in is_missing]
+        return self._all_entries(feature, with_default(feature, columns))
+
+    def _all_entries(self, feature: Feature, columns: Sequence[Sequence[Any]]) -> list[bytes]:
+        """The entries of records that all have the feature; counts them."""
         if feature.is_ragged:
             [rows] = columns
             sizes = np.fromiter(map(len, rows), np.int64, len(rows))

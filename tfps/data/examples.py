@@ -25,7 +25,7 @@ def encode(
     """One record of values by feature name.
 
     A value is a number or bytes for shape `()`, else a flat sequence or array of the feature's
-    size.
+    size. A feature with a default is left out where all its values are None.
     """
     example = tf.train.Example()
     slots = example.features.feature
@@ -33,6 +33,10 @@ def encode(
         if feature.name not in values:
             raise UserError(f"feature {feature.name!r} has no value")
         flat = _flat(values[feature.name])
+        if feature.default is not None and None in flat:
+            if not any(value is not None for value in flat):
+                continue
+            flat = [default_of(feature) if value is None else value for value in flat]
         slot = slots[feature.name]
         try:
             _check(feature, flat)
@@ -94,6 +98,12 @@ def _with_default(feature: Feature, several: tf.Tensor) -> tf.Tensor:
     return tf.concat([several, absent], 1)[:, 0]
 
 
+def default_of(feature: Feature) -> int | float | bytes:
+    """What a missing value of a feature with a default counts as."""
+    default = feature.default
+    return default.encode() if isinstance(default, str) else default or 0
+
+
 def _flat(value: Any) -> Sequence[Any]:
     if hasattr(value, "tolist"):
         value = value.reshape(-1).tolist()
@@ -145,8 +155,8 @@ Counts = Mapping[str, ValueCounts]  # by the feature's name
 class CountsSum:
     """The counts of some parts of a dataset together."""
 
-    def __init__(self) -> None:
-        self.total: dict[str, ValueCounts] = {}
+    def __init__(self, total: Counts | None = None) -> None:
+        self.total = dict(total or {})
 
     def add(self, counts: Counts) -> None:
         for name, more in counts.items():

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tfps.data import converters
+from tfps.data.converters import optional
 from tfps.data.row_format import BadRow, Cell, Columns, Field, RowFormat, Values
 from tfps.errors import UserError, listed
 from tfps.storage import files
@@ -204,15 +205,16 @@ def _typed_cells(column: Any, field: Field) -> Sequence[Any] | None:
 
 def _typed_numbers(column: Any, field: Field) -> npt.NDArray[Any] | None:
     column = _decoded(column)
+    convert = field.convert.convert if isinstance(field.convert, optional) else field.convert
     types, kind = _arrow().types, column.type
     if column.null_count or not types.is_primitive(kind):
         return None
     is_integer = types.is_integer(kind) and not types.is_uint64(kind)
-    if field.convert is converters.integer and is_integer:
+    if convert is converters.integer and is_integer:
         return column.to_numpy(zero_copy_only=False).astype(np.int64)
     # The text of a half-precision number is that of another one of more digits.
     is_float = types.is_float32(kind) or types.is_float64(kind)
-    if field.convert is converters.number and (is_integer or is_float):
+    if convert is converters.number and (is_integer or is_float):
         values = column.to_numpy(zero_copy_only=False).astype(np.float64)
         return values if np.isfinite(values).all() else None
     return None

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # What a block's rows become fits a core's cache: larger ones take longer per row.
 BLOCK_BYTES = 256 << 10
+_DELIMITERS = (",", "\t", ";", "|")
 
 
 class Header(NamedTuple):
@@ -29,6 +30,7 @@ class Header(NamedTuple):
     path: str
     lines: int  # up to its end
     columns: tuple[str, ...]
+    delimiter: str
 
     @property
     def where(self) -> str:
@@ -52,6 +54,17 @@ class Header(NamedTuple):
         if len(set(self.columns)) != len(self.columns):
             twice = next(name for name in self.columns if self.columns.count(name) > 1)
             raise UserError(f"{self.where}: the header names the column {twice!r} twice")
+
+
+def named_header(path: str, wanted: Collection[str]) -> Header:
+    """The header of a file without places: its first line, which names columns.
+
+    Divided by a comma, a tab, a semicolon or a bar: by the one that gives most of the names.
+    """
+    found = [header for each in _DELIMITERS if (header := first_line(path, each))]
+    if not found:
+        raise UserError(f"{path} is empty, or its first line is no row; it must name the columns")
+    return max(found, key=lambda header: len(set(wanted) & set(header.columns)))
 
 
 def find_header(path: str, row_format: RowFormat) -> Header | None:
@@ -88,7 +101,7 @@ def first_line(path: str, delimiter: str) -> Header | None:
             if isinstance(row, csv.Error):
                 return None
             if any(row):
-                return Header(path, block.before + line, tuple(row))
+                return Header(path, block.before + line, tuple(row), delimiter)
     return None
 
 

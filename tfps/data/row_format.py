@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 from tfps import arguments
+from tfps.data.converters import convert_all
 from tfps.errors import UserError, quoted
 
-Value = int | float | bytes
+Value = int | float | bytes | None  # None is missing, which only a feature with a default may be
 Values = dict[str, Value | list[Value]]
 Cell = str | Sequence[str]
 Columns = Sequence[Sequence[Value]] | Sequence[Sequence[Sequence[Value]]]
@@ -15,6 +16,8 @@ Columns = Sequence[Sequence[Value]] | Sequence[Sequence[Sequence[Value]]]
 
 class BadRow(UserError):  # noqa: N818 - it is what the row is, and callers may count it
     """A row that does not fit its format: the message names file, line, column and reason."""
+
+    empty_field = ""  # whose cell is empty, if that is the reason
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,11 +43,6 @@ class Field:
     @property
     def has_list(self) -> bool:
         return len(self.columns) > 1 or self.separator is not None
-
-    def convert_all(self, texts: Sequence[str]) -> Sequence[Value]:
-        """The values of many stripped cells."""
-        column = getattr(self.convert, "column", None)
-        return column(texts) if column else list(map(self.convert, texts))
 
     def texts(self, cell: Cell) -> list[str]:
         """The stripped values of a cell, which is a list only for a field with a separator."""
@@ -121,10 +119,10 @@ class RowFormat:
             if field.separator is None:
                 of_field = [cast(Sequence[str], cells[column]) for column in field.columns]
                 texts = [list(map(str.strip, column)) for column in of_field]
-                values[name] = list(map(field.convert_all, texts))
+                values[name] = [convert_all(field.convert, column) for column in texts]
             else:
                 several = map(field.texts, cells[field.columns[0]])
-                values[name] = [list(map(field.convert_all, several))]
+                values[name] = [[convert_all(field.convert, cell) for cell in several]]
         return values
 
     def convert_row(self, where: str, cells: Mapping[str, Cell]) -> Values:
@@ -132,7 +130,7 @@ class RowFormat:
         values: Values = {}
         for name, field in self.fields.items():
             several = [
-                _value(where, column, text, field.convert)
+                _value(where, name, column, text, field.convert)
                 for column in field.columns
                 for text in field.texts(cells[column])
             ]
@@ -140,7 +138,9 @@ class RowFormat:
         return values
 
 
-def _value(where: str, column: str, text: str, convert: Callable[[str], Value]) -> Value:
+def _value(
+    where: str, field: str, column: str, text: str, convert: Callable[[str], Value]
+) -> Value:
     where = f"{where} column {column}"
     if not text.isascii():
         try:
@@ -150,4 +150,6 @@ def _value(where: str, column: str, text: str, convert: Callable[[str], Value]) 
     try:
         return convert(text)
     except ValueError as error:
-        raise BadRow(f"{where}: {quoted(text)} {error}") from None
+        bad = BadRow(f"{where}: {quoted(text)} {error}" if text else f"{where}: the cell is empty")
+        bad.empty_field = "" if text else field
+        raise bad from None

@@ -147,9 +147,14 @@ def ways_out(feature: Feature, schema: Schema) -> str:
     leave_out = "leave these records out of the data"
     if feature in schema.labels:
         return leave_out
+    return f"{default_hint(feature)}, or {leave_out}"
+
+
+def default_hint(feature: Feature) -> str:
+    """How a feature says what a missing value counts as."""
     default = {"int64": 0, "float32": 0.0, "string": ""}[feature.dtype]
     shape = f", {feature.shape}" if feature.shape else ""
     return (
         f"say what they count as, such as tfps.Feature({feature.name!r}, {feature.dtype!r}{shape}, "
-        f"default={default!r}), or {leave_out}"
+        f"default={default!r})"
     )

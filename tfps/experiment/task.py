@@ -214,16 +214,16 @@ class Task(abc.ABC):
         losses = loss if isinstance(loss, Mapping) else {}
         return {each.name: default_metrics(each, losses.get(each.name)) for each in self.targets()}
 
-    def rows(self) -> RowFormat:
-        """How a row of raw text becomes a record; needed by `trainer.prepare` and CSV prediction.
+    def rows(self) -> RowFormat | None:
+        """How a row of raw text becomes a record, for `trainer.prepare` and `trainer.predict`.
 
-        Raises:
-            UserError: If the task does not say.
+        By default, which is None, a file's columns have the names of features and labels, and their
+        cells are the values: in a CSV file with a header, or in Parquet.
+
+        What a format converts is not part of the exported model, which takes features. Keras layers
+        in the model are: prefer them.
         """
-        raise UserError(
-            f"{type(self).__name__} has no rows(): it cannot read CSV or TSV files; "
-            "give it TFRecords"
-        )
+        return None
 
     def targets(self) -> tuple[Feature, ...]:
         """`label()` as a tuple, however many there are."""
@@ -373,5 +373,5 @@ _RETURNED: dict[str, Any] = {
     "optimizer": keras.optimizers.Optimizer,
     "table_optimizer": keras.optimizers.Optimizer,
     "metrics": Mapping[str, Metric | Mapping[str, Metric]],
-    "rows": RowFormat,
+    "rows": RowFormat | None,
 }

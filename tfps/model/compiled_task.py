@@ -211,7 +211,7 @@ def task_of(
             of `fit`; 1 for a missing class.
         table_optimizer: That of all tables, by name or as an object; or a function from a table to
             its optimizer. By default that of `compile`.
-        rows: How a row of raw text becomes a record.
+        rows: How a row of raw text becomes a record; None where columns are named as features.
 
     Raises:
         UserError: If the model is not compiled, or these do not fit it.
@@ -291,8 +291,8 @@ class CompiledTask(Task):
             return {}  # what a loss of the model's own holds its outputs against is not known
         return super().metrics() if found is None else found
 
-    def rows(self) -> RowFormat:
-        return super().rows() if self.row_format is None else self.row_format
+    def rows(self) -> RowFormat | None:
+        return self.row_format
 
     def _known_loss(self) -> Any:
         """The loss of `compile`, by name for several labels."""

@@ -109,12 +109,10 @@ def overview(data: str, dataset: Manifest | None, shards: Sequence[Shard]) -> li
     records, size = sum(s.records for s in shards), sum(s.bytes for s in shards)
     each = f", {size / records:,.0f} bytes a record" if records else ""
     kind = f"dataset {dataset.name}" if dataset else "TFRecord files without a manifest that fits"
-    rows = [
-        ("data", f"{data} ({kind})"),
-        ("records", f"{records:,} in {_count(len(shards), 'shard')}, {byte_size.show(size)}{each}"),
-    ]
+    content = f"{records:,} in {counted(len(shards), 'shard')}, {byte_size.show(size)}{each}"
+    rows = [("data", f"{data} ({kind})"), ("records", content)]
     if dataset and dataset.rejected_rows:
-        rows.append(("left out", f"{_count(dataset.rejected_rows, 'bad row')} of the source"))
+        rows.append(("left out", f"{counted(dataset.rejected_rows, 'bad row')} of the source"))
     if dataset and dataset.best_auc is not None:
         rows.append(("best AUC", f"{dataset.best_auc:.4f}, which the planted signal allows"))
     return named_texts(rows, 9)
@@ -150,7 +148,7 @@ def schema_of(sample: Sequence[Any]) -> list[str]:
         values = f"{least}" if least == most else f"{least} to {most}"
         share = "" if len(found) == len(sample) else f"{len(found) / len(sample):.1%} of records"
         rows.append((listed([name]), " or ".join(dtypes), values, share))
-    title = f"what the first {_count(len(sample), 'record')} hold"
+    title = f"what the first {counted(len(sample), 'record')} hold"
     return ["", title, *text_table(("name", "dtype", "values", ""), rows)] if sample else []
 
 
@@ -174,7 +172,7 @@ def shard_table(scans: Sequence[ShardScan]) -> list[str]:
     shown = sorted(rows, key=lambda row: row[-1] == "good")[:_SHOWN_SHARDS] if more > 0 else rows
     header = ("shard", "records", "size", "compression", "crc32c", "records are")
     lines = text_table(header, shown, right=(1, 2))
-    return [*lines, f"… and {_count(more, 'shard')} more"] if more > 0 else lines
+    return [*lines, f"… and {counted(more, 'shard')} more"] if more > 0 else lines
 
 
 def record(example: Any) -> list[str]:
@@ -201,5 +199,5 @@ def _value(value: Any) -> str:
     return str(value)
 
 
-def _count(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -13,16 +13,15 @@ from tfps.data.dataset_writer import Frames, deal
 from tfps.data.example_encoder import RecordEncoder
 from tfps.data.examples import Counts, count_records
 from tfps.data.feature import Feature
-from tfps.data.parquet import ParquetBlock
-from tfps.data.row_blocks import Header, RowBlock, find_header, row_blocks
+from tfps.data.row_blocks import Header, row_blocks
 from tfps.data.row_format import BadRow, RowFormat, Values
+from tfps.data.schema import Schema, default_hint, share
 from tfps.data.tfrecord import frame
 from tfps.errors import UserError
 from tfps.experiment import overrides
 from tfps.experiment.experiment import Experiment
 from tfps.experiment.task import Task
-
-Block = RowBlock | ParquetBlock
+from trainer.datasets.row_layout import Block, RowLayout
 
 
 class UnlabelledTask(Task):
@@ -37,10 +36,10 @@ class UnlabelledTask(Task):
     def label(self) -> tuple[Feature, ...]:
         return ()
 
-    def rows(self) -> RowFormat:
+    def rows(self) -> RowFormat | None:
         """Those of the task without the columns that are for labels alone."""
-        names = [each.name for each in self._task.labels()]
-        return self._task.rows().without(names)
+        found = self._task.rows()
+        return found and found.without([each.name for each in self._task.labels()])
 
     def build_model(self) -> NoReturn:
         raise TypeError("records without labels are predicted, not trained")
@@ -71,12 +70,11 @@ class BadRows:
         self.count = 0
         self.allowed = allowed
 
-    def add(self, bad: BadRow | str) -> None:
+    def add(self, bad: BadRow, way_out: str = "; fix the row") -> None:
         self.count += 1
         if self.count > self.allowed:
             raise UserError(
-                f"{bad}; fix the row, or leave bad rows out with --max_bad_rows={self.count} or "
-                "more"
+                f"{bad}{way_out}, or leave bad rows out with --max_bad_rows={self.count} or more"
             )
 
 
@@ -90,12 +88,13 @@ class RowFile:
     is_parquet: bool = False
 
     @classmethod
-    def of(cls, path: str, row_format: RowFormat) -> Self:
-        """A file with the columns of a format, which a text file's header must name."""
+    def of(cls, path: str, layout: RowLayout) -> Self:
+        """A file with the columns of a layout, which a text file's header must name."""
         if parquet.is_parquet(path):
-            return cls(path, row_format, is_parquet=True)
-        header = find_header(path, row_format)
-        return cls(path, header.layout(row_format) if header else row_format, header)
+            names = parquet.column_names(path)
+            return cls(path, layout.of_columns(path, names), is_parquet=True)
+        header = layout.header(path)
+        return cls(path, layout.of_header(header), header)
 
     def blocks(self, others: Sequence[str] = (), most: int = parquet.BLOCK_ROWS) -> Iterator[Block]:
         """All rows in order; of a Parquet file with other columns, and `most` a block."""
@@ -124,49 +123,53 @@ class EncodedRows:
 
     frames: list[Frames]
     count: int
-    bad_rows: list[str]
+    bad_rows: list[BadRow]
     counts: Counts
     size: int
 
+    def way_out(self, bad: BadRow, schema: Schema) -> str:
+        """What to do about one of the bad rows, with the share of rows like it."""
+        if not bad.empty_field:
+            return "; fix the row"
+        alike = sum(each.empty_field == bad.empty_field for each in self.bad_rows)
+        rows = self.count + len(self.bad_rows)
+        [feature] = [each for each in schema.all if each.name == bad.empty_field]
+        instead = "fix the row" if feature in schema.labels else default_hint(feature)
+        return f", as in {share(alike, rows)} of the rows read with it; {instead}"
 
-def encode(block: Block, experiment: Callable[[], Experiment], shards: int) -> EncodedRows:
+
+def encode(
+    block: Block, experiment: Callable[[], Experiment], keep: tuple[str, ...], shards: int
+) -> EncodedRows:
     """Reads a block's rows as an experiment's task says; it is loaded once in a process."""
-    records, bad_rows, counts = _encoder(experiment).records(block)
+    records, bad_rows, counts = _encoder(experiment, keep).records(block)
     framed = list(map(frame, records))
     return EncodedRows(deal(framed, shards), len(framed), bad_rows, counts, block.size)
 
 
-def format_of(experiment: Experiment) -> RowFormat:
-    """The layout of the rows that become an experiment's records."""
-    task = experiment.task
-    names = [feature.name for feature in task.schema().all]
-    return task.rows().only(names)
-
-
 @functools.lru_cache(maxsize=1)
-def _encoder(experiment: Callable[[], Experiment]) -> "_Encoder":
-    encoder = _Encoder(experiment())
+def _encoder(experiment: Callable[[], Experiment], keep: tuple[str, ...]) -> "_Encoder":
+    encoder = _Encoder(RowLayout.of(experiment().task, keep))
     # Rows are many lists: the collector skips what TensorFlow holds.
     gc.freeze()
     return encoder
 
 
 class _Encoder:
-    def __init__(self, experiment: Experiment):
-        task = experiment.task
-        self._features = (*task.features(), *task.labels())
-        self._format = format_of(experiment)
-        self._encoder = RecordEncoder(self._features)
+    def __init__(self, layout: RowLayout):
+        self._layout = layout
+        self._encoder = RecordEncoder(layout.all)
 
-    def records(self, block: Block) -> tuple[list[bytes], list[str], Counts]:
+    def records(self, block: Block) -> tuple[list[bytes], list[BadRow], Counts]:
         """The records of good rows, what is wrong with the others, and the records' counts."""
+        row_format = self._layout.of_block(block)
         try:
-            count, columns = block.columns(self._format)
+            count, columns = block.columns(row_format)
             if not count:
                 return [], [], {}
             return self._encoder.encode(columns), [], self._encoder.counts
         except (TypeError, ValueError):  # which row it is, they say one by one
             bad: list[BadRow] = []
-            rows = one_by_one(block, self._format, self._features, bad.append)
+            rows = one_by_one(block, row_format, self._layout.all, bad.append)
             records = [record for _, _, record in rows]
-            return records, list(map(str, bad)), count_records(records, self._features)
+            return records, bad, count_records(records, self._layout.all)

@@ -1,0 +1,50 @@
+"""Rows of a file whose columns have the names of features: what a task without `rows()` reads."""
+
+import dataclasses
+from collections.abc import Collection, Sequence
+
+from tfps.data.converters import BY_DTYPE, optional
+from tfps.data.feature import Feature
+from tfps.data.row_format import Field, RowFormat
+
+SEPARATOR = "|"  # between the values of a cell, for features that have many
+# What programs write for a number that is missing.
+_NO_NUMBER = ("NA", "N/A", "NaN", "nan", "NULL", "null", "None", "?")
+
+
+def field_of(feature: Feature, columns: Collection[str]) -> Field:
+    """The field of a feature in a file with these columns.
+
+    A vector is `NAME` with its values divided by `|` or in a list, where there is that column, else
+    `NAME_0`, `NAME_1`, and so on.
+    """
+    own = (feature.name,)
+    convert = BY_DTYPE[feature.dtype]
+    if feature.is_ragged or (feature.shape and feature.name in columns):
+        return Field(own, convert, SEPARATOR)
+    names = tuple(f"{feature.name}_{index}" for index in range(feature.size or 1))
+    return Field(names if feature.shape else own, convert)
+
+
+def named_format(
+    features: Sequence[Feature], columns: Sequence[str], delimiter: str = ","
+) -> RowFormat:
+    """The format of a file with these columns, for features that each have some."""
+    fields = {feature.name: field_of(feature, columns) for feature in features}
+    used = tuple(column for field in fields.values() for column in field.columns)
+    return with_missing(RowFormat(used, delimiter, fields), features, _NO_NUMBER)
+
+
+def with_missing(
+    row_format: RowFormat, features: Sequence[Feature], no_number: Collection[str] = ()
+) -> RowFormat:
+    """The format in which an empty cell of a feature with a default is a missing value."""
+    fields = dict(row_format.fields)
+    for feature in features:
+        field = fields[feature.name]
+        if feature.default is not None and field.separator is None:
+            tokens = () if feature.dtype == "string" else no_number
+            fields[feature.name] = dataclasses.replace(
+                field, convert=optional(field.convert, tokens)
+            )
+    return dataclasses.replace(row_format, fields=fields)

@@ -1,0 +1,97 @@
+"""Where the values of a record are in a file of rows."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Self
+
+from tfps.data.converters import text
+from tfps.data.feature import Feature
+from tfps.data.named_columns import field_of, named_format, with_missing
+from tfps.data.parquet import ParquetBlock
+from tfps.data.row_blocks import Header, RowBlock, find_header, listed, named_header
+from tfps.data.row_format import Field, RowFormat
+from tfps.errors import UserError
+from tfps.experiment.task import Task
+
+Block = RowBlock | ParquetBlock
+
+
+@dataclasses.dataclass(frozen=True)
+class RowLayout:
+    """Where features and labels are: as `rows()` says, or without it in columns of their names."""
+
+    rows: RowFormat | None
+    features: tuple[Feature, ...]  # and labels
+    kept: tuple[Feature, ...] = ()  # other columns, as they are
+
+    @classmethod
+    def of(cls, task: Task, keep: Sequence[str] = ()) -> Self:
+        """That of all that a task's records hold, and of columns to keep."""
+        rows, held = task.rows(), task.schema().all
+        names = [each.name for each in held]
+        for column in keep:
+            if column in names:
+                raise UserError(f"--keep={column}: the records hold it already, as a feature")
+        kept = tuple(Feature(column, "string") for column in keep)
+        return cls(rows and rows.only(names), held, kept)
+
+    @property
+    def all(self) -> tuple[Feature, ...]:
+        return (*self.features, *self.kept)
+
+    def header(self, path: str) -> Header | None:
+        """The header of a text file; None where its first line is a row."""
+        if self.rows is not None:
+            return find_header(path, self.rows)
+        names = [field_of(each, ()).columns[0] for each in self.features]
+        return named_header(path, [*names, *(each.name for each in self.features)])
+
+    def of_header(self, header: Header | None) -> RowFormat:
+        """The format of a text file with this header, or without one."""
+        if header is None:
+            assert self.rows is not None
+            found = with_missing(self.rows, self.features)
+            return self._with_kept("rows() without a header", found, found.columns)
+        header.check_once()
+        found = header.layout(self._of_names(header.where, header.columns, header.delimiter))
+        return self._with_kept(header.where, found, header.columns)
+
+    def of_columns(self, where: str, columns: Sequence[str]) -> RowFormat:
+        """The format of a Parquet file with these columns."""
+        return self._with_kept(where, self._of_names(where, columns), columns)
+
+    def of_block(self, block: Block) -> RowFormat:
+        if isinstance(block, RowBlock):
+            return self.of_header(block.header)
+        return self.of_columns(block.path, block.batch.schema.names)
+
+    def _of_names(self, where: str, columns: Sequence[str], delimiter: str = ",") -> RowFormat:
+        if self.rows is not None:
+            return with_missing(self.rows, self.features)
+        self._check_named(where, columns)
+        return named_format(self.features, columns, delimiter)
+
+    def _with_kept(self, where: str, found: RowFormat, columns: Sequence[str]) -> RowFormat:
+        check_kept(where, [each.name for each in self.kept], columns)
+        if not self.kept:
+            return found
+        kept = {each.name: Field((each.name,), text) for each in self.kept}
+        return RowFormat(tuple(dict.fromkeys(columns)), found.delimiter, {**found.fields, **kept})
+
+    def _check_named(self, where: str, columns: Sequence[str]) -> None:
+        wanted = [name for each in self.features for name in field_of(each, columns).columns]
+        if missing := [name for name in wanted if name not in columns]:
+            raise UserError(
+                f"{where}: there is no column {listed(missing)} (there are "
+                f"{listed(columns, 20)}). Features and labels are found in columns of their names: "
+                "rename the columns or the features, or give the task rows()"
+            )
+
+
+def check_kept(where: str, keep: Sequence[str], columns: Sequence[str]) -> None:
+    """Refuses columns to keep that are not there."""
+    if missing := [column for column in keep if column not in columns]:
+        raise UserError(
+            f"{where}: there is no column {listed(missing)}, which --keep names; the columns "
+            f"are {listed(columns, 20)}"
+        )
