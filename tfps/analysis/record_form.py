@@ -187,7 +187,7 @@ class RecordForm:
 
     def _layout(self, where: str, text: str) -> RowFormat:
         """That of a row: with the labels' columns if it has as many cells."""
-        if self.row_format is None:
+        if self.row_format is None or not self.row_format.columns:
             raise UserError(
                 f"{where} is a row of text, which only a config with rows() reads; name it, or "
                 "give the record as a dict of its features"

@@ -80,6 +80,18 @@ def token_id(vocabulary: Sequence[str]) -> Callable[[str], int]:
     return lambda text: ids.get(text, 0)
 
 
+def class_id(classes: Sequence[str]) -> Callable[[str], int]:
+    """Converter from a class to its place in `classes`, from 0 on: for a label."""
+    ids = {name: place for place, name in enumerate(classes)}
+
+    def convert(text: str) -> int:
+        if text not in ids:
+            raise ValueError(f"is none of the classes {', '.join(map(repr, classes))}")
+        return ids[text]
+
+    return convert
+
+
 class hexadecimal_id:  # noqa: N801 - it is used like a function
     """Converter from hexadecimal digits to an id in `[1, vocabulary)`; an empty cell is 0."""
 

@@ -1,7 +1,7 @@
 """Rows of a file whose columns have the names of features: what a task without `rows()` reads."""
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tfps.data.converters import BY_DTYPE, optional
 from tfps.data.feature import Feature
@@ -9,7 +9,7 @@ from tfps.data.row_format import Field, RowFormat
 
 SEPARATOR = "|"  # between the values of a cell, for features that have many
 # What programs write for a number that is missing.
-_NO_NUMBER = ("NA", "N/A", "NaN", "nan", "NULL", "null", "None", "?")
+NO_NUMBER = ("NA", "N/A", "NaN", "nan", "NULL", "null", "None", "?")
 
 
 def field_of(feature: Feature, columns: Collection[str]) -> Field:
@@ -27,12 +27,15 @@ def field_of(feature: Feature, columns: Collection[str]) -> Field:
 
 
 def named_format(
-    features: Sequence[Feature], columns: Sequence[str], delimiter: str = ","
+    features: Sequence[Feature],
+    columns: Sequence[str],
+    delimiter: str = ",",
+    given: Mapping[str, Field] | None = None,
 ) -> RowFormat:
-    """The format of a file with these columns, for features that each have some."""
-    fields = {feature.name: field_of(feature, columns) for feature in features}
-    used = tuple(column for field in fields.values() for column in field.columns)
-    return with_missing(RowFormat(used, delimiter, fields), features, _NO_NUMBER)
+    """The format of a file with these columns; features that have no given field name theirs."""
+    fields = {each.name: field_of(each, columns) for each in features} | dict(given or {})
+    used = tuple({column: None for field in fields.values() for column in field.columns})
+    return with_missing(RowFormat(used, delimiter, fields), features, NO_NUMBER)
 
 
 def with_missing(

@@ -59,12 +59,13 @@ class Header(NamedTuple):
 def named_header(path: str, wanted: Collection[str]) -> Header:
     """The header of a file without places: its first line, which names columns.
 
-    Divided by a comma, a tab, a semicolon or a bar: by the one that gives most of the names.
+    Divided by a comma, a tab, a semicolon or a bar: by the one that gives most of the names, or
+    most columns.
     """
     found = [header for each in _DELIMITERS if (header := first_line(path, each))]
     if not found:
         raise UserError(f"{path} is empty, or its first line is no row; it must name the columns")
-    return max(found, key=lambda header: len(set(wanted) & set(header.columns)))
+    return max(found, key=lambda x: (len(set(wanted) & set(x.columns)), len(x.columns)))
 
 
 def find_header(path: str, row_format: RowFormat) -> Header | None:
@@ -135,6 +136,18 @@ class RowBlock:
             raise ValueError("rows differ in their number of columns")
         cells = dict(zip(layout.columns, zip(*rows, strict=True), strict=True))
         return len(rows), layout.convert_columns(cells)
+
+    def cells(self) -> tuple[list[Sequence[str]], int]:
+        """The stripped cells of whole rows, column by column, and how many rows are bad.
+
+        The header names the columns.
+        """
+        assert self.header is not None
+        width = len(self.header.columns)
+        rows = [row for _, row in _cells(self.content, self.header.delimiter)]
+        whole = [row for row in rows if not isinstance(row, csv.Error) and len(row) == width]
+        columns = list(zip(*whole, strict=True)) if whole else [()] * width
+        return cast(list[Sequence[str]], columns), len(rows) - len(whole)
 
     def rows(
         self, row_format: RowFormat, on_bad_row: Callable[[BadRow], None]

@@ -60,14 +60,16 @@ class RowFormat:
 
     Attributes:
         columns: Names of all columns, in the order of a file without a header; under a header, and
-            in a Parquet file, columns are found by their names.
-        delimiter: One character between cells.
-        fields: From the name of a feature or label to where its values stand.
+            in a Parquet file, columns are found by their names. None of them means that files have
+            a header, or are Parquet.
+        delimiter: One character between cells; without columns the header shows it.
+        fields: From the name of a feature or label to where its values stand; without columns, of
+            those alone that are not in a column of their name, as they are.
     """
 
-    columns: tuple[str, ...]
-    delimiter: str
-    fields: Mapping[str, Field]
+    columns: tuple[str, ...] = ()
+    delimiter: str = ","
+    fields: Mapping[str, Field] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         arguments.check_fields(self, "RowFormat(): ")
@@ -79,7 +81,7 @@ class RowFormat:
                 "otherwise, such as ',' or '\\t'"
             )
         for name, field in self.fields.items():
-            unknown = [column for column in field.columns if column not in self.columns]
+            unknown = [x for x in field.columns if self.columns and x not in self.columns]
             if unknown or not field.columns:
                 raise UserError(
                     f"rows(): field {name!r} needs columns of the format, but has "

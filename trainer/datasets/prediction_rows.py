@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfps.data import example_encoder, examples, parquet
 from tfps.data.feature import Feature
-from tfps.data.named_columns import field_of, with_missing
+from tfps.data.named_columns import with_missing
 from tfps.data.parquet import ParquetBlock
 from tfps.data.row_blocks import Header
 from tfps.data.row_format import Field, RowFormat
@@ -109,17 +109,11 @@ class PredictionRows:
 
     def _found(self, columns: Sequence[str]) -> tuple[Sequence[Feature], RowLayout]:
         """The labels that a file with these columns has, all or none, and where all is in it."""
-        rows = self._row_format
-        fields = [
-            field_of(each, columns) if rows is None else rows.fields.get(each.name)
-            for each in self._labels
-        ]
-        is_labelled = None not in fields and any(
-            field is not None and set(field.columns) & set(columns) for field in fields
-        )
+        layout = RowLayout(self._row_format, (*self._features, *self._labels))
+        places = [layout.columns_of(each, columns) for each in self._labels]
+        is_labelled = all(places) and any(set(each) & set(columns) for each in places)
         labels = tuple(self._labels) if is_labelled else ()
-        held = (*self._features, *labels)
-        return labels, RowLayout(rows and rows.only([each.name for each in held]), held)
+        return labels, RowLayout(self._row_format, (*self._features, *labels))
 
     def _of_places(self, path: str, full: RowFormat) -> _Layout:
         """The layout with the labels' columns or without them, whichever the first row has."""

@@ -39,7 +39,9 @@ class UnlabelledTask(Task):
     def rows(self) -> RowFormat | None:
         """Those of the task without the columns that are for labels alone."""
         found = self._task.rows()
-        return found and found.without([each.name for each in self._task.labels()])
+        if found is None or not found.columns:
+            return found
+        return found.without([each.name for each in self._task.labels()])
 
     def build_model(self) -> NoReturn:
         raise TypeError("records without labels are predicted, not trained")

@@ -1,7 +1,7 @@
 """Where the values of a record are in a file of rows."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 from tfps.data.converters import text
@@ -18,7 +18,7 @@ Block = RowBlock | ParquetBlock
 
 @dataclasses.dataclass(frozen=True)
 class RowLayout:
-    """Where features and labels are: as `rows()` says, or without it in columns of their names."""
+    """Where features and labels are: as `rows()` says, or else in columns of their names."""
 
     rows: RowFormat | None
     features: tuple[Feature, ...]  # and labels
@@ -27,30 +27,52 @@ class RowLayout:
     @classmethod
     def of(cls, task: Task, keep: Sequence[str] = ()) -> Self:
         """That of all that a task's records hold, and of columns to keep."""
-        rows, held = task.rows(), task.schema().all
-        names = [each.name for each in held]
+        held = task.schema().all
         for column in keep:
-            if column in names:
+            if column in [each.name for each in held]:
                 raise UserError(f"--keep={column}: the records hold it already, as a feature")
         kept = tuple(Feature(column, "string") for column in keep)
-        return cls(rows and rows.only(names), held, kept)
+        return cls(task.rows(), held, kept)
 
     @property
     def all(self) -> tuple[Feature, ...]:
         return (*self.features, *self.kept)
 
+    @property
+    def is_named(self) -> bool:
+        """Whether columns are found by their names alone."""
+        return self.rows is None or not self.rows.columns
+
+    @property
+    def _with_places(self) -> RowFormat:
+        """What `rows()` says of these features."""
+        assert self.rows is not None
+        found = self.rows.only([each.name for each in self.features])
+        return with_missing(found, self.features)
+
+    @property
+    def _given(self) -> Mapping[str, Field]:
+        """The fields that `rows()` says, of a file whose columns are named."""
+        held = self.rows.fields if self.rows else {}
+        return {each.name: held[each.name] for each in self.features if each.name in held}
+
+    def columns_of(self, feature: Feature, columns: Sequence[str] = ()) -> Sequence[str]:
+        """Where a feature is in a file with these columns; nowhere if `rows()` does not say it."""
+        if self.rows is None or (self.is_named and feature.name not in self.rows.fields):
+            return field_of(feature, columns).columns
+        return self.rows.fields[feature.name].columns if feature.name in self.rows.fields else ()
+
     def header(self, path: str) -> Header | None:
         """The header of a text file; None where its first line is a row."""
-        if self.rows is not None:
+        if self.rows is not None and self.rows.columns:
             return find_header(path, self.rows)
-        names = [field_of(each, ()).columns[0] for each in self.features]
+        names = [name for each in self.features for name in self.columns_of(each)[:1]]
         return named_header(path, [*names, *(each.name for each in self.features)])
 
     def of_header(self, header: Header | None) -> RowFormat:
         """The format of a text file with this header, or without one."""
         if header is None:
-            assert self.rows is not None
-            found = with_missing(self.rows, self.features)
+            found = self._with_places
             return self._with_kept("rows() without a header", found, found.columns)
         header.check_once()
         found = header.layout(self._of_names(header.where, header.columns, header.delimiter))
@@ -66,10 +88,10 @@ class RowLayout:
         return self.of_columns(block.path, block.batch.schema.names)
 
     def _of_names(self, where: str, columns: Sequence[str], delimiter: str = ",") -> RowFormat:
-        if self.rows is not None:
-            return with_missing(self.rows, self.features)
+        if not self.is_named:
+            return self._with_places
         self._check_named(where, columns)
-        return named_format(self.features, columns, delimiter)
+        return named_format(self.features, columns, delimiter, self._given)
 
     def _with_kept(self, where: str, found: RowFormat, columns: Sequence[str]) -> RowFormat:
         check_kept(where, [each.name for each in self.kept], columns)
@@ -79,7 +101,7 @@ class RowLayout:
         return RowFormat(tuple(dict.fromkeys(columns)), found.delimiter, {**found.fields, **kept})
 
     def _check_named(self, where: str, columns: Sequence[str]) -> None:
-        wanted = [name for each in self.features for name in field_of(each, columns).columns]
+        wanted = [name for each in self.features for name in self.columns_of(each, columns)]
         if missing := [name for name in wanted if name not in columns]:
             raise UserError(
                 f"{where}: there is no column {listed(missing)} (there are "

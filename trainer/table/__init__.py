@@ -1,0 +1,1 @@
+"""What a table's columns hold, and a config that learns from them."""
