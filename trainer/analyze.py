@@ -49,8 +49,8 @@ def main() -> None:
         f"--output=data/{stem} --split=train:0.9,eval:0.1\n"
         f"python -m trainer.task --mode.name=local --config={values.output} "
         f"--data.train=data/{stem}/train --data.eval=data/{stem}/eval --job_dir=runs/{stem}\n"
-        f"python -m trainer.predict --model=runs/{stem}/export --data=NEW.csv "
-        "--output=predictions.csv\n"
+        f"python -m trainer.predict --config={values.output} --model=runs/{stem}/export "
+        "--data=NEW.csv --output=predictions.csv\n"
     )
 
 

@@ -33,7 +33,7 @@ LEFT_OUT = (Kind.CONSTANT, Kind.ROW_ID)
 
 
 def kind_of(column: ColumnSummary) -> Kind:
-    distinct, held = column.frequencies.distinct, column.held
+    distinct, held = column.distinct, column.held
     if distinct == 0 or (distinct == 1 and not column.empty):
         return Kind.CONSTANT
     if is_number(column) and not _has_id_name(column):

@@ -21,6 +21,7 @@ _QUANTILE_K = 200  # places that are right within 1.3 % of the rows
 _TEXT_WORDS = 3.0  # that a text has on average
 _DATE = re.compile(r"\d{4}[-/]\d{2}[-/]\d{2}(?:[ T].*)?$")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
+_ZERO_LED = re.compile(r"[+-]?0\d")
 _INTEGER = re.compile(r"[+-]?\d{1,18}$")
 _PUNCTUATION = re.compile(r"[!\"#$%&()*+,\-./:;<=>?@\[\\\]^_`{|}~']")  # Keras's own
 
@@ -189,7 +190,7 @@ class ColumnSummary:
         for text, count in counts.items():
             if _INTEGER.match(text):
                 self.integers += count
-                self.zero_led += count * (len(text) > 1 and text.lstrip("+-")[0] == "0")
+                self.zero_led += count * bool(_ZERO_LED.match(text))
         self.numbers.add(
             np.array([value for value, _ in numbers], np.float64),
             np.array([count for _, count in numbers], np.int64),
@@ -244,6 +245,11 @@ class ColumnSummary:
     def held(self) -> int:
         """Cells that are not empty."""
         return self.rows - self.empty
+
+    @property
+    def distinct(self) -> int:
+        """Different values, at most one per cell."""
+        return min(self.held, self.frequencies.distinct)
 
     @property
     def is_text(self) -> bool:

@@ -47,7 +47,7 @@ class Label:
             return cls(column.name, sorted(exact or (), key=_in_order))
         if not is_number(column):
             raise UserError(
-                f"--label={column.name} holds {column.frequencies.distinct:,} different texts; a "
+                f"--label={column.name} holds {column.distinct:,} different texts; a "
                 f"label is a number or one of at most {_MOST_CLASSES} classes"
             )
         moments = column.numbers.moments
@@ -161,7 +161,7 @@ def _column(column: ColumnSummary, kind: Kind, file: str) -> tuple[str, list[str
         first, last = (_day(text) for text in (column.first_date, column.last_date))
         return f"Date({name}, {first}, {last})", None
     if kind == Kind.IDS:
-        rows = round(column.frequencies.distinct * _SPARE_ROWS, -2)
+        rows = int(column.distinct * _SPARE_ROWS // 100 + 1) * 100
         return f"Ids({name}, max_rows={rows:_}{dtype})", None
     if kind == Kind.TEXT:
         return f"Text({name}, {file})", _words(column.vocabulary, _MOST_WORDS)

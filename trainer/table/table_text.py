@@ -29,7 +29,7 @@ def cells_of(column: ColumnSummary) -> tuple[str, ...]:
         column.name,
         kind.value,
         f"{missing / column.rows:.1%}" if missing else "",
-        f"{about}{frequencies.distinct:,}",
+        f"{about}{column.distinct:,}",
         _most_frequent(column),
         *_numbers(column, kind),
     )
