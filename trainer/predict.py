@@ -24,7 +24,7 @@ import time
 from absl import flags
 
 from tfps.data.row_format import RowFormat
-from tfps.errors import UserError
+from tfps.errors import UserError, listed
 from tfps.evaluation.accumulators import BoundedAuc
 from tfps.export.loaded_model import ExportedModel
 from tfps.storage import objects
@@ -87,6 +87,11 @@ def main() -> None:
     source = PredictionInput.find(
         values.data, values.format, model, row_format, values.keep, values.max_bad_rows
     )
+    if source.has_rows and row_format is None and model.converted:
+        sys.stderr.write(
+            f"note: rows() of the model's config converts {listed(model.converted)}, and these "
+            "rows are taken as converted; give --config to read raw ones\n"
+        )
     result = predict(model, source, values.output, values.batch_size, values.overwrite)
     left_out = f", {result.bad_rows} bad rows left out" if result.bad_rows else ""
     auc = _shown(result.auc) if result.auc else result.without_auc

@@ -30,9 +30,10 @@ from tfps import byte_size
 from tfps.data.dataset_writer import DatasetWriter, Frames, split
 from tfps.data.examples import CountsSum
 from tfps.data.manifest import Manifest
+from tfps.data.named_columns import converted
 from tfps.data.record_order import describe_room, scratch_for, whole_shuffle
 from tfps.data.schema import Schema
-from tfps.errors import UserError
+from tfps.errors import UserError, listed
 from tfps.experiment.experiment import Experiment
 from tfps.storage import files, objects
 from tfps.storage.objects import Use
@@ -158,8 +159,11 @@ def main() -> None:
     is_shuffled = shuffle_flags.seed() is not None
     if is_shuffled and (room := describe_room(values.output, _size(inputs))):
         sys.stderr.write(f"{room}\n")
+    configured = ConfiguredExperiment(
+        values.config, experiment_flags.fields(), values.without_labels
+    )
     written = prepare(
-        ConfiguredExperiment(values.config, experiment_flags.fields(), values.without_labels),
+        configured,
         inputs,
         Output(
             values.output, values.shards, values.name, values.overwrite, parse_split(values.split)
@@ -172,6 +176,12 @@ def main() -> None:
     )
     for dataset in written:
         _say(dataset)
+    task = configured().task
+    if names := converted(task.rows(), task.features()):
+        sys.stdout.write(
+            f"rows() converts {listed(names)}: the exported model, and a server with it, takes the "
+            "converted values. What Keras layers convert, they take raw\n"
+        )
     sys.stdout.write(
         f"{written[0].rejected_rows} bad rows left out, {time.monotonic() - started:.1f} s\n"
     )

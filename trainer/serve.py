@@ -21,7 +21,7 @@ from absl import flags
 
 from tfps import byte_size
 from tfps.cluster import resources
-from tfps.errors import UserError
+from tfps.errors import UserError, listed
 from tfps.storage import objects
 from tfps.storage.objects import Use
 from trainer import entry
@@ -106,6 +106,10 @@ def _say_where(listener: socket.socket, versions: ModelVersions, name: str) -> N
         f"model: {newest.model.directory}, version {newest.number}\n"
         f"serving: {url} (a form), {url}{path}\n"
     )
+    if names := newest.model.converted:
+        sys.stdout.write(
+            f"Send {listed(names)} as the config's rows() converts them: the model does not.\n"
+        )
     if is_loopback(host):
         sys.stdout.write("There is no authentication and no encryption; this machine alone asks.\n")
     else:

@@ -51,3 +51,20 @@ def with_missing(
                 field, convert=optional(field.convert, tokens)
             )
     return dataclasses.replace(row_format, fields=fields)
+
+
+def converted(row_format: RowFormat | None, features: Sequence[Feature]) -> list[str]:
+    """Features that a format makes of a cell, so that nobody who has the cell has the value.
+
+    A vector is none if its values are each in a column, as they are.
+    """
+    fields = row_format.fields if row_format else {}
+    return [
+        each.name for each in features if each.name in fields and _converts(fields[each.name], each)
+    ]
+
+
+def _converts(field: Field, feature: Feature) -> bool:
+    if feature.dtype == "string":
+        return field.convert not in (BY_DTYPE["string"], str.encode)
+    return field.convert is not BY_DTYPE[feature.dtype] and field.convert not in (int, float)

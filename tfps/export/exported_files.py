@@ -52,6 +52,7 @@ class _StoredFeature:
 class _File:
     features: Annotated[list[_StoredFeature], msgspec.Meta(min_length=1)]
     labels: list[_StoredFeature]
+    converted: list[str] = dataclasses.field(default_factory=list)
     signatures: dict[str, Literal["features", "examples"]] = dataclasses.field(
         default_factory=lambda: SIGNATURES
     )
@@ -64,6 +65,7 @@ class ExportSchema(NamedTuple):
 
     features: tuple[Feature, ...]
     labels: tuple[Feature, ...]
+    converted: list[str]  # features that the config's rows() make of raw cells
     signatures: Mapping[str, str]
     sizes: Mapping[str, int]  # bytes of each other file by relative path; empty for older models
     arguments: Mapping[str, str]
@@ -81,7 +83,9 @@ class ExportSchema(NamedTuple):
             )
             for some in (found.features, found.labels)
         )
-        return cls(features, labels, found.signatures, found.sizes, found.arguments)
+        return cls(
+            features, labels, found.converted, found.signatures, found.sizes, found.arguments
+        )
 
 
 def encode(feature: Feature) -> dict[str, Any]:

@@ -50,6 +50,8 @@ class ExportedModel:
         directory: Where it was loaded from.
         features: The model's inputs.
         labels: What the model has learned.
+        converted: Names of features that the config's `rows()` makes of raw cells: the model takes
+            what these give.
         variable_bytes: Memory of its variables, with the index of keys; 0 where not asked for.
     """
 
@@ -63,6 +65,7 @@ class ExportedModel:
         where = f"--model={directory}: {SCHEMA_FILE}"
         read = ExportSchema.of(schema, where)
         self.features, self.labels = read.features, read.labels
+        self.converted = tuple(read.converted)
         self._arguments = read.arguments
         self._schemas = {item["name"]: item for item in schema["features"]}
         self._label_schemas = {item["name"]: item for item in schema["labels"]}

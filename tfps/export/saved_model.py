@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.cluster.failures import lost_ps_behind
+from tfps.data.named_columns import converted
 from tfps.errors import RunError, UserError
 from tfps.experiment.task import Task
 from tfps.export import exported_files
@@ -368,6 +369,7 @@ def _schema(task: Task, tables: Sequence[ExportedTable]) -> dict[str, Any]:
         "format": FORMAT,
         "features": [exported_files.encode(feature) for feature in task.features()],
         "labels": [label.schema() for label in task.labels()],
+        "converted": converted(task.rows(), task.features()),
         "signatures": SIGNATURES,
         "arguments": python_arguments(signature_specs(task.features())),
         "tables": [table._asdict() for table in tables],

@@ -148,6 +148,11 @@ class PredictionInput:
     def bad_rows(self) -> int:
         return self.reader.bad_rows
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether rows are read, not records."""
+        return isinstance(self.reader, PredictionRows)
+
     def columns(self, most: int) -> Iterator[RecordColumns]:
         """All records in order, at most `most` of one file at once; of text a block of bytes."""
         is_labelled: bool | None = None

@@ -198,16 +198,16 @@ def _cells(name: str, values: Any) -> Iterator[tuple[str, Sequence[Any]]]:
     if not isinstance(values, ListedColumn):
         yield name, parquet.cell_texts("--keep:", name, values)
     elif values.dtype == "float32":
-        yield name, ["" if each is None else f"{each:.9g}" for each in values.values]
+        yield name, ["" if each is None else str(np.float32(each)) for each in values.values]
     else:
         yield name, values.values
 
 
 def _array_cells(values: npt.NDArray[Any]) -> list[Any]:
-    """Cells of an array; nine significant digits distinguish every float32."""
+    """Cells of an array: of a number as few digits as give it back."""
     if values.dtype.kind == "f":
-        texts = ("%.9g\n" * len(values) % tuple(values.tolist())).split("\n")
-        return texts[:-1]
+        texts: list[Any] = values.astype(str).tolist()
+        return texts
     if values.dtype == object:
         return [each.decode("utf-8", errors="replace") for each in values]
     cells: list[Any] = values.tolist()

@@ -30,6 +30,7 @@ def page(version: ServedVersion, name: str) -> tuple[str, str]:
         version=version.number,
         directory=version.model.directory,
         features=features,
+        converted=", ".join(version.model.converted),
         labels=", ".join(label.name for label in version.model.labels),
         records=_records(version),
         nonce=nonce,
