@@ -47,6 +47,14 @@ def pairs(flag: str, texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def explain(error: flags.Error, program: str) -> str:
+    """What is wrong with a launcher's flags; those of the tasks stand elsewhere."""
+    text = f"{' '.join(str(error).split())}; `{program} --help` lists the flags"
+    if isinstance(error, flags.UnrecognizedFlagError):
+        text += f". Flags of the tasks stand behind --: {program} … -- --{error.flagname}=…"
+    return text
+
+
 def refuse_former(argv: Iterable[str]) -> None:
     """Refuses the flags that are gone, with what to write instead."""
     for text in argv:
@@ -96,8 +104,7 @@ class CommandLine:
         try:
             own = self.values(list(argv[:place]))[1:]
         except flags.Error as error:
-            message = " ".join(str(error).split())
-            raise UserError(f"{message}; `{self._program} --help` lists the flags") from None
+            raise UserError(explain(error, self._program)) from None
         return own, list(argv[place + 1 :])
 
     def target(self) -> Any:

@@ -15,7 +15,7 @@ from tfps.errors import EXIT_BUG, EXIT_OK, EXIT_USER, RunError, UserError, print
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-_EXIT_INTERRUPTED = 130
+_EXIT_INTERRUPTED, _EXIT_PIPE = 130, 141
 _as_line: list[Callable[[str], str]] = []
 
 
@@ -45,7 +45,12 @@ def run(
         if len(arguments) > 1:
             _fail(f"unexpected argument {arguments[1]!r}; flags begin with --", EXIT_USER)
         try:
-            return main()
+            status = main()
+            sys.stdout.flush()
+            return status
+        except BrokenPipeError:  # of `| head`, which has read enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(_EXIT_PIPE)
         except (UserError, RunError) as error:
             _fail(str(error), error.exit_code)
         except KeyboardInterrupt:

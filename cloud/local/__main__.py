@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from cloud import job_spec
+from cloud.command_line import explain
 from cloud.job_spec import JobSpec, Role
 from cloud.local.target import define_flags, from_flags
 from tfps.errors import RunError, UserError
@@ -68,7 +69,7 @@ def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     try:
         own = _FLAGS(list(argv[:place]))[1:]
     except flags.Error as error:
-        raise UserError(f"{error}; `python -m cloud.local --help` lists the flags") from error
+        raise UserError(explain(error, "python -m cloud.local")) from error
     return own, list(argv[place + 1 :])
 
 

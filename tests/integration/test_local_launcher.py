@@ -189,6 +189,7 @@ def test_twenty_launchers_at_once_have_disjoint_ports(write, start):
         (["--workers=2"], "put them after --"),
         (["--workers=2", "--"], "put them after --"),
         (["census", "--", "x"], "unexpected argument 'census'"),
+        (["--config=a.py"], "stand behind --: python -m cloud.local … -- --config=…"),
         (["--module=no.such", "--", "x"], "--module=no.such: there is no such module"),
         (["--module=", "--", "x"], "there is no such module"),
         (["--module=../x", "--", "x"], "there is no such module"),

@@ -30,6 +30,9 @@ def main():
         raise KeyboardInterrupt
     if flags.FLAGS.how == "bug":
         raise ValueError("a bug")
+    if flags.FLAGS.how == "long":
+        for number in range(100_000):
+            print(number)
     return flags.FLAGS.status
 
 flags.DEFINE_string("how", None, "How it ends.", required=True)
@@ -51,6 +54,22 @@ def run(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         timeout=60,
         check=False,
     )
+
+
+def test_a_reader_that_has_enough_ends_it_without_a_word(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = (
+        f"{sys.executable} {tmp_path}/script.py --how=long | head -n 2; echo ${{PIPESTATUS[0]}}"
+    )
+    done = subprocess.run(
+        ["bash", "-c", command],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ("0\n1\n141\n", "")
 
 
 @pytest.mark.parametrize(("flags", "code"), [((), 0), (("--status=5",), 5)])
