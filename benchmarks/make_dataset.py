@@ -22,7 +22,7 @@ from benchmarks.arrays import read_arrays
 from tfps.data import manifest
 from tfps.data.manifest import Manifest
 from tfps.experiment import field_flags, overrides
-from trainer.generate import generate
+from trainer.datasets.generation import generate
 
 SHARDS = 8
 

@@ -15,9 +15,9 @@ from tfps.data import examples
 from tfps.data.feature import Feature
 from tfps.experiment.task import Task
 from tfps.export.loaded_model import ExportedModel
-from trainer import predict
+from trainer.datasets import prediction as predict
+from trainer.datasets.prediction import Predictions
 from trainer.datasets.prediction_input import PredictionInput
-from trainer.predict import Predictions
 
 FEATURES = (
     Feature("age", "float32"),

@@ -16,8 +16,8 @@ from tfps.errors import UserError
 from tfps.experiment import overrides
 from tfps.experiment.experiment import Experiment
 from tfps.export.loaded_model import ExportedModel
+from trainer.datasets.generation import generate
 from trainer.datasets.row_encoding import ConfiguredExperiment
-from trainer.generate import generate
 
 CONFIGS = sorted(path.name for path in (ROOT / "configs").glob("[!_]*.py"))
 OF_WORDS = "census_raw.py"  # whose tables Keras cannot hold

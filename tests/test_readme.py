@@ -14,8 +14,8 @@ from tests.training_fixtures import Trainer
 from tfps.errors import RunError
 from tfps.experiment import overrides
 from tfps.export.loaded_model import ExportedModel
+from trainer.datasets.generation import generate
 from trainer.datasets.prediction_input import PredictionInput
-from trainer.generate import generate
 
 
 def python(module, *flags, cwd):

@@ -43,7 +43,7 @@ from tfps.worker.local_sgd import LocalSgdLoop
 from tfps.worker.step import Step
 from trainer.chief.exports import predict_sample
 from trainer.chief.run_inputs import RunInputs, RunSettings
-from trainer.generate import generate
+from trainer.datasets.generation import generate
 
 KEEP_NINE = Retention(9)
 

@@ -15,109 +15,18 @@ file, whose name ends in `.parquet`, a list. Several labels or predictions have 
 `label_NAME`, `prediction_NAME`.
 """
 
-import trainer.console.quiet_tensorflow  # noqa: F401 - it loads TensorFlow  # isort: skip
-
-import dataclasses
-import sys
-import time
-
 from absl import flags
 
-from tfps.data.row_format import RowFormat
-from tfps.errors import UserError, listed
-from tfps.evaluation.accumulators import BoundedAuc
-from tfps.export.loaded_model import ExportedModel
-from tfps.storage import objects
-from tfps.storage.objects import Use
 from trainer import entry
-from trainer.console import file_progress
-from trainer.datasets.batched_prediction import PredictionAuc, predict_all
-from trainer.datasets.prediction_input import FORMATS, PredictionInput
-from trainer.datasets.predictions_file import PredictionsFile
 from trainer.flags import experiment_flags
 
-
-@dataclasses.dataclass(frozen=True)
-class Predictions:
-    records: int
-    bad_rows: int
-    auc: BoundedAuc | None  # None where it is not defined
-    without_auc: str
-
-
-def predict(
-    model: ExportedModel, source: PredictionInput, output: str, batch_size: int, overwrite: bool
-) -> Predictions:
-    """Predicts all records and writes the file: Parquet if it ends in `.parquet`, else CSV."""
-    sink = PredictionsFile(output, overwrite)
-    sink.open()
-    auc = PredictionAuc()
-    records = 0
-    finished = False
-    try:
-        with file_progress.shown(source.total, "records") as progress:
-            read = source.columns(batch_size)
-            for found, predictions in predict_all(model, read, batch_size):
-                sink.write(found.kept, found.labels, predictions)
-                auc.add(found.labels, predictions)
-                records += found.count
-                progress.add(found.count)
-        if not records:
-            raise UserError(f"--data={source.data} holds no record")
-        sink.finish()
-        finished = True
-    finally:
-        if not finished:
-            sink.discard()
-    return Predictions(records, source.bad_rows, *auc.result())
+_FORMATS = ("auto", "dataset", "tfrecord", "csv", "parquet")
 
 
 def main() -> None:
-    values = flags.FLAGS
-    started = time.monotonic()
-    objects.check(
-        [
-            Use("--model", values.model),
-            Use("--data", values.data),
-            Use("--output", values.output, writes=True),
-        ]
-    )
-    model = ExportedModel.load(values.model)
-    row_format = _row_format(values.config, model)
-    source = PredictionInput.find(
-        values.data, values.format, model, row_format, values.keep, values.max_bad_rows
-    )
-    if source.has_rows and row_format is None and model.converted:
-        sys.stderr.write(
-            f"note: rows() of the model's config converts {listed(model.converted)}, and these "
-            "rows are taken as converted; give --config to read raw ones\n"
-        )
-    result = predict(model, source, values.output, values.batch_size, values.overwrite)
-    left_out = f", {result.bad_rows} bad rows left out" if result.bad_rows else ""
-    auc = _shown(result.auc) if result.auc else result.without_auc
-    sys.stdout.write(
-        f"{result.records:,} records predicted{left_out}, {time.monotonic() - started:.1f} s\n"
-        f"AUC: {auc}\n"
-        f"predictions: {values.output}\n"
-    )
+    from trainer.datasets import prediction  # it loads TensorFlow, which --help needs not
 
-
-def _shown(auc: BoundedAuc) -> str:
-    within = f" (within {auc.bound:.1e} of the exact one)" if auc.bound else ""
-    return f"{auc.value:.7f}{within}"
-
-
-def _row_format(path: str | None, model: ExportedModel) -> RowFormat | None:
-    """The row format of a config's task, which must make the model's records."""
-    if path is None:
-        if fields := experiment_flags.fields():
-            raise UserError(f"--{fields[0]} sets a field of a config; give --config too")
-        return None
-    task = experiment_flags.experiment().task
-    schemas = [feature.schema() for feature in task.features()]
-    labels = [label.schema() for label in task.labels()]
-    model.check_schema(schemas, labels, f"--config={path}")
-    return task.rows()
+    prediction.run()
 
 
 def _define_flags() -> None:
@@ -132,7 +41,7 @@ def _define_flags() -> None:
     flags.DEFINE_list(
         "keep", [], "Columns of rows, or features of records, to copy beside the predictions."
     )
-    flags.DEFINE_enum("format", "auto", FORMATS, "What --data is; auto tells by name and content.")
+    flags.DEFINE_enum("format", "auto", _FORMATS, "What --data is; auto tells by name and content.")
     flags.DEFINE_integer("batch_size", 4096, "Records per call of the model.", lower_bound=1)
     flags.DEFINE_integer("max_bad_rows", 0, "Bad rows that may be left out.", lower_bound=0)
     flags.DEFINE_boolean("overwrite", False, "Replace the output file.")

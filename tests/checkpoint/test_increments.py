@@ -26,7 +26,7 @@ from tfps.checkpoint.restore import WarmStart, restore, restore_newest
 from tfps.job_dir import JobDir
 from tfps.leases.queue import QueueState
 from tfps.store import partitioned_variable
-from trainer.generate import generate
+from trainer.datasets.generation import generate
 
 TASK = Smoke(vocabulary=25_000, dim=64)  # 20 MB with Adam's slots
 TABLE = "tables_dim64"

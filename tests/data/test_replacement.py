@@ -15,7 +15,7 @@ from tests.training_fixtures import dataset
 from tfps.data import dataset_writer, manifest
 from tfps.data.dataset_writer import DatasetWriter
 from tfps.errors import UserError
-from trainer.index import index
+from trainer.datasets.indexing import index
 
 ROWS = "0.1,0.2,0.3,0.4,3,1\n"
 FIRST = "smoke-00000-of-00001.tfrecord"

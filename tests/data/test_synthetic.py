@@ -5,7 +5,7 @@ from configs.criteo import Criteo
 from tfps.data.feature import Feature
 from tfps.errors import UserError
 from tfps.experiment import metrics
-from trainer.generate import PlantedSignal
+from trainer.datasets.generation import PlantedSignal
 
 LABEL = Feature("label", "int64", vocabulary=2)
 MIXED = (

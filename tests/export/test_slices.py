@@ -24,7 +24,7 @@ from tfps.export.sliced_variables import RowEncoding
 from tfps.job_dir import JobDir
 from tfps.leases.queue import QueueState
 from tfps.store import partitioned_variable
-from trainer.export import export_checkpoint
+from trainer.chief.checkpoint_export import export_checkpoint
 
 BATCH = {
     "numbers": np.linspace(-1, 1, 80, dtype="f4").reshape(20, 4),

@@ -13,7 +13,7 @@ from tests.training_fixtures import Trainer
 from tfps.checkpoint.restore import restore
 from tfps.checkpoint.saved_values import named_checkpoint
 from tfps.data.manifest import Manifest
-from trainer.generate import generate
+from trainer.datasets.generation import generate
 
 TASK = Smoke(vocabulary=25_000, dim=64)  # 20 MB with Adam's slots: rows are tracked
 FLAGS = ("--task.vocabulary=25000", "--task.dim=64", "--train.checkpoint_seconds=1")

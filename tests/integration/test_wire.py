@@ -11,7 +11,7 @@ from cluster_process import Program
 from configs.criteo import get_config
 from tests import frozen_backbone
 from tfps.experiment.experiment import Experiment
-from trainer.generate import generate
+from trainer.datasets.generation import generate
 
 pytestmark = pytest.mark.slow
 TOLERANCE = 0.10  # above what must be sent: TensorFlow's own bytes per tensor and step

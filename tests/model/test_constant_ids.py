@@ -16,7 +16,7 @@ from tfps.export.loaded_model import ExportedModel
 from tfps.model import embedding_layers
 from tfps.model.builder import build_model
 from tfps.model.stateless_model import StatelessModel
-from trainer.generate import generate
+from trainer.datasets.generation import generate
 
 BASKET, ITEMS = 6, 40
 

@@ -16,7 +16,7 @@ from tfps.experiment.mode import Async, LocalSGD
 from tfps.export.loaded_model import ExportedModel
 from tfps.model.stateless_model import StatelessModel
 from tfps.store.group_layout import AskedIds
-from trainer.generate import generate
+from trainer.datasets.generation import generate
 
 ROWS, DIM = 50, 4
 MATRIX = np.random.default_rng(5).standard_normal((ROWS, DIM)).astype("f4")

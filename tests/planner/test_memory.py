@@ -24,7 +24,7 @@ from tfps.store.layout import DenseLayout, Group, StateLayout, StoreLayout
 from tfps.store.partitioned_variable import CHUNK_BYTES
 from tfps.worker.async_loop import AsyncLoop
 from tfps.worker.closures import Closures
-from trainer.generate import generate
+from trainer.datasets.generation import generate
 
 RESERVE = PROCESS_BYTES + WORKING_BYTES
 MODELS = {

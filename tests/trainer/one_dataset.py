@@ -3,7 +3,7 @@
 from typing import Any
 
 from tfps.data.manifest import Manifest
-from trainer import prepare as program
+from trainer.datasets import preparation as program
 
 
 def prepare(

@@ -18,7 +18,7 @@ from tfps.errors import UserError
 from tfps.export.loaded_model import ExportedModel
 from tfps.job_dir import JobDir
 from tfps.leases.queue import QueueState
-from trainer.export import export_checkpoint
+from trainer.chief.checkpoint_export import export_checkpoint
 
 BATCH = {
     "numbers": np.linspace(-1, 1, 80, dtype="f4").reshape(20, 4),

@@ -12,7 +12,7 @@ from tfps.data import examples, manifest, schema
 from tfps.data.feature import Feature
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
-from trainer.generate import generate
+from trainer.datasets.generation import generate
 
 SMOKE = smoke.get_config()
 

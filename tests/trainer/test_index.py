@@ -16,8 +16,8 @@ from tfps.data.shards import STRIDE
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
 from tfps.storage import files
-from trainer.generate import generate
-from trainer.index import copy_shuffled, files_to_copy, index
+from trainer.datasets.generation import generate
+from trainer.datasets.indexing import copy_shuffled, files_to_copy, index
 
 SMOKE = smoke.get_config()
 

@@ -14,7 +14,7 @@ from tfps.data.feature import Feature
 from tfps.data.schema import Schema
 from tfps.errors import UserError
 from trainer.console import inspection_text
-from trainer.inspect import inspect
+from trainer.datasets.inspection import inspect
 
 TASK = smoke.get_config().task
 

@@ -25,7 +25,7 @@ from tfps.data import dataset_writer, examples
 from tfps.errors import UserError
 from tfps.evaluation.accumulators import BoundedAuc
 from tfps.experiment import metrics, overrides
-from trainer.predict import Predictions
+from trainer.datasets.prediction import Predictions
 
 
 @pytest.fixture(scope="module")

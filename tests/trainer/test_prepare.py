@@ -15,8 +15,8 @@ from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
 from tfps.data.row_blocks import BLOCK_BYTES
 from tfps.errors import UserError
+from trainer.datasets.indexing import index
 from trainer.datasets.row_encoding import ConfiguredExperiment
-from trainer.index import index
 
 SMOKE = smoke.get_config()
 

@@ -16,7 +16,7 @@ from tests.trainer.one_dataset import prepare
 from tfps.data.examples import ValueCounts
 from tfps.data.manifest import Manifest
 from tfps.errors import UserError
-from trainer import prepare as program
+from trainer.datasets import preparation as program
 from trainer.datasets.dataset_parts import parse_split
 
 HEADER = "id,town,price,weight,tags,seen_0,seen_1,sold"

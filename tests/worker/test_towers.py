@@ -17,7 +17,7 @@ from tfps.data.manifest import Manifest
 from tfps.experiment.experiment import Experiment
 from tfps.experiment.task import Task
 from tfps.export.loaded_model import ExportedModel
-from trainer.generate import generate
+from trainer.datasets.generation import generate
 
 DEVICES = 3
 PLACED = "from here on on devices of the model's choice"

@@ -20,7 +20,6 @@ from trainer.datasets.prediction_rows import PredictionRows
 from trainer.datasets.record_columns import ListedColumn, RecordBatch, RecordColumns, array_of
 
 _DTYPES = {"int64_list": "int64", "float_list": "float32", "bytes_list": "string"}
-FORMATS = ("auto", "dataset", *data_files.KINDS)
 _READ_BYTES = 8 << 20
 
 
