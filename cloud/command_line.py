@@ -8,6 +8,7 @@ from typing import Any
 from absl import flags
 
 from cloud import remote_target
+from cloud.help_text import help_text
 from tfps.cluster.spec import JOBS
 from tfps.errors import UserError
 
@@ -106,6 +107,18 @@ class CommandLine:
         except flags.Error as error:
             raise UserError(explain(error, self._program)) from None
         return own, list(argv[place + 1 :])
+
+    def help(self, doc: str) -> str:
+        """The program's flags, and those of the chosen target."""
+        own = [self.values[name] for name in self.values if name not in self._owners]
+        chosen = self.values.target
+        if chosen is None:
+            hint = "With --target=TARGET, --help shows the flags of that target too: {}."
+            return f"{help_text(doc, own)}\n\n{hint.format(', '.join(self._targets))}"
+        of_target = self._targets[chosen]
+        names = [x for x, owner in self._owners.items() if self._targets[owner] == of_target]
+        found = [*own, *(self.values[name] for name in names)]
+        return help_text(doc, found, {f"of --target={chosen}": sorted(names)})
 
     def target(self) -> Any:
         """What the module of --target makes of the flags."""

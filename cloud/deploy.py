@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
         line = CommandLine(_PROGRAM, _TARGETS, deployment_flags.define)
         own, rest = line.parse(argv)
         if line.values.help:
-            print(f"{__doc__}\n{line.values.get_help()}")  # noqa: T201 - asked for
+            print(line.help(__doc__ or ""))  # noqa: T201 - asked for
             return 0
         verb, name = _verb([*own, *rest], line.values)
         target: DeployTarget = line.target()

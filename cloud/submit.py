@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
         values = line.values
         own, arguments = line.parse(argv)
         if values.help:
-            print(f"{__doc__}\n{values.get_help()}")  # noqa: T201 - asked for
+            print(line.help(__doc__ or ""))  # noqa: T201 - asked for
             return 0
         verb, job = _verb(own, arguments, values)
         target: Target = line.target()

@@ -10,6 +10,7 @@ from tests.loaded import client
 from tests.make_commands import would_run
 from tests.project import ROOT
 from tfps.experiment.mode import MODES
+from trainer.flags.groups import GROUPS
 
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [*ROOT.glob("*.md"), *DOCS, ROOT / "benchmarks/README.md"]
@@ -36,7 +37,17 @@ def commands_of(text):
 def help_of():
     """What each module that a page runs prints with --help."""
     found = {command[1] for page in PAGES for command in commands_of(page.read_text())}
-    return {module: client.run(module, "--help").stdout for module in {*found, "trainer.task"}}
+    return {module: whole_help(module) for module in {*found, "trainer.task"}}
+
+
+def whole_help(module):
+    """What --help prints, for every target where there are some."""
+    text = client.run(module, "--help").stdout
+    targets = re.findall(r"the flags of that target too: (.*)\.$", text, re.MULTILINE)
+    several = targets[0].split(", ") if targets else []
+    return text + "".join(
+        client.run(module, f"--target={each}", "--help").stdout for each in several
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -113,10 +124,23 @@ def test_every_flag_of_a_task_is_explained_with_its_default(help_of):
     described = re.split(r"^  --", help_of["trainer.task"], flags=re.MULTILINE)[1:]
     defaults = {}
     for text in described:
-        default = re.search(r"\(default: '(.*)'\)", text)
+        default = re.search(r"\(default: '?(.*?)'?\)$", text, re.MULTILINE)
         value = default[1].removesuffix(".0") if default else ""
         defaults[text.partition(":")[0]] = "" if value == "[]" else value
     assert told == defaults
+
+
+def test_the_help_of_a_task_has_the_titles_of_the_page():
+    sections = re.split(r"^## ", (ROOT / "docs/flags.md").read_text(), flags=re.MULTILINE)[1:]
+    told = {
+        section.partition("\n")[0]: tuple(
+            name
+            for row in re.findall(r"^\| (`--.*?`) \|", section, re.MULTILINE)
+            for name in re.findall(r"`--(?:\[no\])?(\w+)`", row)
+        )
+        for section in sections
+    }
+    assert {title: names for title, names in told.items() if names} == GROUPS
 
 
 def test_every_field_of_an_experiment_is_explained_with_its_default():

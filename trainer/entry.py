@@ -6,16 +6,18 @@ It loads no TensorFlow, so that a role may still set the environment in which th
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 from absl import app, flags
 
+from cloud.help_text import help_text
 from tfps.errors import EXIT_BUG, EXIT_OK, EXIT_USER, RunError, UserError, printable
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 _EXIT_INTERRUPTED, _EXIT_PIPE = 130, 141
+_HELP = {"--help", "-h", "--helpfull", "--helpshort"}
 _as_line: list[Callable[[str], str]] = []
 
 
@@ -29,6 +31,7 @@ def run(
     has_lasting_threads: bool = False,
     operand: str = "",
     rewritten: Callable[[Sequence[str]], list[str]] = list,
+    groups: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
     """Parses the flags, runs `main` and exits with its status (None is 0).
 
@@ -36,7 +39,7 @@ def run(
     traceback, with the exit code 2, or the exception's own. With `has_lasting_threads` the process
     ends without waiting for its threads: those that wait for closures in flight, and TensorFlow's
     servers, cannot be ended. `operand` names a flag whose value, or values if there may be several,
-    needs no flag.
+    needs no flag. `groups` are titles of `--help`, each with its flags.
     """
 
     def guarded(arguments: list[str]) -> int | None:
@@ -70,7 +73,7 @@ def run(
 
     app.run(
         leaving if has_lasting_threads else guarded,
-        flags_parser=lambda arguments: _parsed(arguments, rewritten),
+        flags_parser=lambda arguments: _parsed(arguments, rewritten, groups),
     )
 
 
@@ -83,7 +86,16 @@ def _take_operands(arguments: list[str], flag: flags.Flag) -> None:
         flag.value = arguments.pop()
 
 
-def _parsed(arguments: list[str], rewritten: Callable[[Sequence[str]], list[str]]) -> list[str]:
+def _parsed(
+    arguments: list[str],
+    rewritten: Callable[[Sequence[str]], list[str]],
+    groups: Mapping[str, Sequence[str]] | None,
+) -> list[str]:
+    if _HELP & set(arguments):
+        doc = sys.modules["__main__"].__doc__ or ""
+        own = flags.FLAGS.get_key_flags_for_module("__main__")
+        sys.stdout.write(help_text(doc, own, groups) + "\n")
+        sys.exit(EXIT_OK)
     try:
         return list(flags.FLAGS([arguments[0], *rewritten(arguments[1:])]))
     except UserError as error:

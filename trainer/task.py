@@ -1,7 +1,11 @@
-"""What every task of a job runs: `python -m trainer.task --config=… --job_dir=…`.
+r"""Runs one task of a job or, without a cluster, the whole job in one process.
 
-Each field of the config is a flag by its dotted name: `--data.train=DIR --train.batch_size=512
---mode.name=sync --task.dim=32`.
+    python -m trainer.task --mode.name=local --config=configs/census.py --job_dir=DIR \
+      --data.train=DIR --data.eval=DIR --train.epochs=3
+
+`--config`, `--job_dir` and `--data.train` are what a training needs. Each field of the config is a
+flag by its dotted name, such as `--data.train` and `--train.batch_size=512`: docs/flags.md lists
+them.
 
 The role comes from TF_CONFIG (or Vertex AI's CLUSTER_SPEC): the chief trains, worker and ps serve,
 the evaluator follows the checkpoints. Without either, one process does everything.
@@ -31,6 +35,7 @@ from trainer.console import terminal
 from trainer.console.json_lines import JsonFormatter, to_line
 from trainer.console.terminal import ProgressDisplay
 from trainer.flags import experiment_flags, limit_flags, pass_flags, task_flags
+from trainer.flags.groups import GROUPS
 from trainer.flags.pass_flags import Work
 from trainer.flags.task_flags import JobPaths, Platform
 
@@ -277,4 +282,4 @@ def _start_staging() -> None:
 
 
 if __name__ == "__main__":
-    entry.run(main, has_lasting_threads=True, rewritten=experiment_flags.take)
+    entry.run(main, has_lasting_threads=True, rewritten=experiment_flags.take, groups=GROUPS)

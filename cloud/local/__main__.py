@@ -14,6 +14,7 @@ from absl import flags
 
 from cloud import job_spec
 from cloud.command_line import explain
+from cloud.help_text import help_text
 from cloud.job_spec import JobSpec, Role
 from cloud.local.target import define_flags, from_flags
 from tfps.errors import RunError, UserError
@@ -50,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         own, args = _split(argv)
         if _FLAGS.help:
-            print(f"{__doc__}\n{_FLAGS.get_help()}")  # noqa: T201 - asked for
+            print(help_text(__doc__ or "", [_FLAGS[name] for name in _FLAGS]))  # noqa: T201 - asked for
             return 0
         if own:
             raise UserError(f"unexpected argument {own[0]!r}: put the tasks' arguments after --")

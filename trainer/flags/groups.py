@@ -1,0 +1,51 @@
+"""The flags of `trainer.task` by the titles of docs/flags.md, as `--help` shows them."""
+
+GROUPS = {
+    "What to train": (
+        "config",
+        "job_dir",
+        "deploy_to",
+        "job",
+        "checkpoint",
+        "data",
+        "keep",
+        "output_form",
+        "batch_size",
+    ),
+    "How fast": (
+        "intra_op_threads",
+        "inter_op_threads",
+        "collectives",
+        "cache_dir",
+        "cache_bytes",
+        "chief_works",
+        "chief_worker_port",
+        "chief_worker_restarts",
+    ),
+    "Before a run": (
+        "dry_run",
+        "ps_memory",
+        "preflight",
+    ),
+    "How long to wait": (
+        "connect_seconds",
+        "min_workers",
+        "task_wait_seconds",
+        "stall_seconds",
+        "chief_wait_seconds",
+        "chief_lost_seconds",
+        "grace_seconds",
+    ),
+    "What is shown": (
+        "progress",
+        "progress_seconds",
+        "sample_seconds",
+        "histograms_every",
+        "metrics_port",
+        "metrics_address",
+        "profiler_port",
+        "track",
+        "log_format",
+        "tensorflow_log",
+    ),
+}
