@@ -90,8 +90,10 @@ def test_what_a_job_of_the_page_deploys_is_accepted_before_it_is_sent():
 
 
 def test_every_flag_and_every_default_of_the_page_is_the_programs(capsys):
-    assert deploy.main(["deploy", "--help"]) == 0
-    told = capsys.readouterr().out
+    told = ""
+    for target in ("tfserving", "kubernetes", "vertex"):
+        assert deploy.main(["deploy", f"--target={target}", "--help"]) == 0
+        told += capsys.readouterr().out
     first_cells = "".join(re.findall(r"^\| (`--.*?) \|", PAGE, re.MULTILINE))
     flags = set(re.findall(r"--([a-z_]+)", first_cells))
     assert len(flags) > 15

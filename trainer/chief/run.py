@@ -9,6 +9,7 @@ from typing import NoReturn, Protocol
 
 import tensorflow as tf
 
+from tfps import byte_size
 from tfps.allreduce.group import LostReplicaError, ReplicaExecutor
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.checkpoint.directory import CheckpointDirectory, OldCheckpoints, Retention
@@ -48,7 +49,10 @@ _log = logging.getLogger(__name__)
 
 def prepare_training(inputs: RunInputs, executor: Executor, state: ChiefState) -> Training:
     """Creates the parameters and restores the newest checkpoint."""
-    stall_seconds = state.limits.stall_seconds
+    stall_seconds, began = state.limits.stall_seconds, time.monotonic()
+    layout, ps = inputs.plan.layout, len(inputs.settings.cluster.ps)
+    size = byte_size.show(layout.ps_bytes) + (f" on each of {ps} ps" if ps > 1 else "")
+    _log.info("creating the parameters: %d tables, %s", len(inputs.plan.model.tables), size)
     ps_calls = PsCalls(state.monitor, stall_seconds)
     engine = ps_calls(
         "creating the parameters",
@@ -63,9 +67,15 @@ def prepare_training(inputs: RunInputs, executor: Executor, state: ChiefState) -
         "restoring a checkpoint",
         lambda: _restore(engine, directory, saver, state.report),
         inputs.plan.layout.ps_bytes,
-        meanwhile=engine.trace,
+        meanwhile=lambda: _trace(engine),
     )
+    _log.info("ready to train after %.1f s", time.monotonic() - began)
     return Training(engine, state, ps_calls, saver, checkpoint)
+
+
+def _trace(engine: Engine) -> None:
+    _log.info("tracing the training step")
+    engine.trace()
 
 
 def _saver(engine: Engine, directory: CheckpointDirectory, ps_calls: PsCalls) -> Saver:
