@@ -37,7 +37,7 @@ from tfps.storage.failures import StorageError
 from tfps.storage.objects import Use
 from tfps.store.layout import StoreLayout
 from trainer.chief import export_conditions
-from trainer.chief.callbacks import make_callbacks
+from trainer.chief.callback_choice import Choice, make_callbacks
 from trainer.chief.interruption import has_restarted
 
 _FIRST_RECORDS = 4096  # that are looked at before the work begins
@@ -210,6 +210,8 @@ class RunInputs(NamedTuple):
     @classmethod
     def check(cls, settings: RunSettings) -> "RunInputs":
         """Makes the parts one after the other, and tries what needs them all."""
+        choice = Choice.of(settings.experiment)
+        settings = dataclasses.replace(settings, experiment=choice.applied(settings.experiment))
         settings.check()
         data = RunDatasets.read(settings)
         _check_writable(settings)
@@ -217,6 +219,8 @@ class RunInputs(NamedTuple):
         if settings.is_chief:
             _check_warm_start(settings, inputs.plan)
             inputs.make_callbacks()  # for what is wrong with them
+            for note in () if has_restarted() else choice.notes:
+                _log.info("%s", note)
         return inputs
 
     def make_callbacks(self) -> list[keras.callbacks.Callback]:

@@ -16,7 +16,8 @@ from tfps.checkpoint.checkpoint import NO_LOSSES, TrainedEpoch
 from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
 from tfps.job_dir import JobDir, report
-from trainer.chief.callbacks import Callbacks, make_callbacks
+from trainer.chief.callback_choice import Choice, make_callbacks
+from trainer.chief.callbacks import Callbacks
 from trainer.chief.interruption import Interruption
 from trainer.chief.monitoring import Monitoring
 from trainer.chief.run import run
@@ -189,17 +190,7 @@ REFUSED = {
         r"callback LambdaCallback has on_train_batch_begin\(\)",
     ),
     "prediction": (lambda: own(on_predict_end=print), r"on_predict_end\(\), but a run predicts"),
-    "checkpoint": (
-        lambda: OF_KERAS.ModelCheckpoint("best.keras"),
-        "ModelCheckpoint cannot be used: checkpoints are saved by themselves .*best_metric",
-    ),
-    "backup": (lambda: OF_KERAS.BackupAndRestore("backup"), "the same command resumes"),
-    "tensorboard": (lambda: OF_KERAS.TensorBoard("log"), "TensorBoard cannot be used: JOB_DIR"),
     "average": (lambda: OF_KERAS.SwapEMAWeights(), "no average of the weights"),
-    "best_weights": (
-        lambda: OF_KERAS.EarlyStopping(restore_best_weights=True),
-        "EarlyStopping: restore_best_weights=True needs .*; leave it out: the best evaluation's",
-    ),
     "append": (lambda: OF_KERAS.CSVLogger("log.csv", append=True), "append=True would write twice"),
     "unknown_metric": (
         lambda: OF_KERAS.EarlyStopping("val_auc"),
@@ -213,6 +204,53 @@ REFUSED = {
 def test_what_the_chief_cannot_call_is_refused_by_name(name):
     make, message = REFUSED[name]
     assert re.search(message, refused(lambda task: [make()]))
+
+
+def test_all_that_is_wrong_is_one_message():
+    made = [own(on_batch_end=print), OF_KERAS.EarlyStopping("val_auc"), OF_KERAS.SwapEMAWeights()]
+    said = refused(lambda task: made)
+    assert re.search(r"on_batch_end\(\), but .*; .*'val_auc'.*; .*no average of the weights", said)
+
+
+def chosen(*made, **train):
+    task = tfps.task_of(compiled, LABEL, ())
+    settings = tfps.Train(**train)
+    experiment = tfps.Experiment("line", task, train=settings, callbacks=lambda task: list(made))
+    choice = Choice.of(experiment)
+    return choice, choice.applied(experiment).train
+
+
+def test_what_tfps_does_by_itself_is_said_and_not_called(tmp_path):
+    stopping = OF_KERAS.EarlyStopping("val_mae", restore_best_weights=True)
+    choice, train = chosen(
+        OF_KERAS.ModelCheckpoint("best.keras", "val_mae", save_best_only=True),
+        OF_KERAS.TensorBoard(str(tmp_path)),
+        OF_KERAS.BackupAndRestore(str(tmp_path)),
+        stopping,
+    )
+    assert choice.callbacks == [stopping]
+    assert not stopping.restore_best_weights
+    assert (train.best_metric, train.export) == ("mae", "best")
+    notes = "\n".join(choice.notes)
+    for text in (
+        "ModelCheckpoint is not called: checkpoints are saved by themselves",
+        "TensorBoard is not called: JOB_DIR/tensorboard",
+        "BackupAndRestore is not called: the same command resumes",
+        "EarlyStopping: the best evaluation's model is exported",
+    ):
+        assert text in notes
+
+
+def test_the_best_is_chosen_by_one_metric():
+    best = OF_KERAS.ModelCheckpoint("best.keras", "val_mae", save_best_only=True)
+    stopping = OF_KERAS.EarlyStopping(restore_best_weights=True)
+    with pytest.raises(UserError, match="the best is to be chosen by loss and by mae; name one"):
+        chosen(best, stopping)
+    with pytest.raises(UserError, match=r"best_metric=auc, but a callback wants .* by val_mae"):
+        chosen(best, best_metric="auc")
+    with pytest.raises(UserError, match=r"monitor='loss'\): the best is chosen by evaluations"):
+        chosen(OF_KERAS.EarlyStopping("loss", restore_best_weights=True))
+    assert chosen(stopping, export="none")[1].export == "none"
 
 
 def test_callbacks_that_cannot_be_made_or_do_not_fit_the_run_are_refused():
