@@ -11,8 +11,13 @@ from tfps.errors import UserError
 from tfps.experiment import field_flags
 
 _NAME = r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?"
-_LABEL_KEY = r"[a-z]([a-z0-9_-]{0,61}[a-z0-9])?"
-_LABEL_VALUE = r"([a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?)?"
+# Kubernetes' own rule, which is the widest: https://kubernetes.io/docs/concepts/overview/
+# working-with-objects/labels. Google Cloud's is narrower, and checked for Vertex AI.
+_LABEL_PART = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+_LABEL_KEY = rf"([a-z0-9]([a-z0-9.-]{{0,251}}[a-z0-9])?/)?{_LABEL_PART}"
+_LABEL_VALUE = rf"({_LABEL_PART})?"
+_GOOGLE_KEY = r"[a-z]([a-z0-9_-]{0,61}[a-z0-9])?"
+_GOOGLE_VALUE = r"([a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?)?"
 _SINGLE = ("chief", "evaluator")  # of which a job has at most one
 _TRUE = ("true", "t", "1")  # as absl reads booleans
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -30,12 +35,24 @@ def check_name(name: str) -> None:
 
 
 def check_labels(labels: Mapping[str, str]) -> None:
-    """Refuses labels that some platform would."""
+    """Refuses labels that every platform would."""
     for key, value in labels.items():
         if not re.fullmatch(_LABEL_KEY, key) or not re.fullmatch(_LABEL_VALUE, value):
             raise UserError(
-                f"--label={key}={value}: keys and values are at most 63 lowercase letters, digits, "
-                '"_" and "-", begin and end with a letter or digit, keys with a letter'
+                f"--label={key}={value}: keys and values are at most 63 letters, digits, "
+                '"_", "-" and ".", and begin and end with a letter or digit; a key may have a '
+                "domain and a slash before it, as in kueue.x-k8s.io/queue-name"
+            )
+
+
+def check_google_labels(labels: Mapping[str, str]) -> None:
+    """Refuses labels that Google Cloud would."""
+    for key, value in labels.items():
+        if not re.fullmatch(_GOOGLE_KEY, key) or not re.fullmatch(_GOOGLE_VALUE, value):
+            raise UserError(
+                f"--label={key}={value}: on Google Cloud keys and values are at most 63 lowercase "
+                'letters, digits, "_" and "-", begin and end with a letter or digit, keys with a '
+                "letter"
             )
 
 

@@ -126,7 +126,7 @@ def jobset(spec: JobSpec, volumes: Sequence[Volume] = ()) -> Json:
         "ttlSecondsAfterFinished": _KEPT_SECONDS,
         "replicatedJobs": jobs,
     }
-    return pod.manifest(JOBSET.api, "JobSet", _metadata(spec), spec=own)
+    return pod.manifest(JOBSET.api, "JobSet", _metadata(spec, is_job=True), spec=own)
 
 
 def _job(spec: JobSpec, role: Role, volumes: Sequence[Volume]) -> Json:
@@ -250,7 +250,7 @@ def tfjob(spec: JobSpec, volumes: Sequence[Volume] = ()) -> Json:
         for role in spec.roles
     }
     own = {"runPolicy": policy, "tfReplicaSpecs": roles}
-    return pod.manifest(TFJOB.api, "TFJob", _metadata(spec), spec=own)
+    return pod.manifest(TFJOB.api, "TFJob", _metadata(spec, is_job=True), spec=own)
 
 
 def check_tfjob_size(spec: JobSpec, namespace: str) -> None:
@@ -291,5 +291,6 @@ def _open(ports: Sequence[int]) -> list[Json]:
     return [{"protocol": "TCP", "port": port} for port in ports]
 
 
-def _metadata(spec: JobSpec) -> Json:
-    return {"name": spec.name, "labels": {**spec.labels, **MANAGED_BY}}
+def _metadata(spec: JobSpec, is_job: bool = False) -> Json:
+    labels = spec.labels if is_job else pod.labels_of_parts(spec)
+    return {"name": spec.name, "labels": {**labels, **MANAGED_BY}}

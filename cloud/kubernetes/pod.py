@@ -26,6 +26,7 @@ _PROBE = ("python", "-m", "cloud.probe")
 _GPU = "nvidia.com/gpu"
 _GKE_GPU = "cloud.google.com/gke-accelerator"
 _GKE_SPOT = "cloud.google.com/gke-spot"
+_QUEUE = "kueue.x-k8s.io/"  # labels of Kueue, whose queues admit jobs
 Hardware = Role | ServerSettings
 _UNITS = {"Gi": 1 << 30, "Mi": 1 << 20, "Ki": 1 << 10}
 
@@ -47,6 +48,10 @@ class Volume:
                 f"mount it, which may not be / or {SCRATCH}"
             )
         return cls(match["claim"], match["path"])
+
+    def holds(self, path: str) -> bool:
+        """Whether a path lies in the volume."""
+        return path == self.path or path.startswith(self.path.rstrip("/") + "/")
 
 
 def base(grace_seconds: int) -> Json:
@@ -169,6 +174,22 @@ def check(spec: JobSpec, target: str) -> None:
     grace_seconds(spec)
 
 
+def labels_of_parts(spec: JobSpec) -> dict[str, str]:
+    """A job's labels for all but the job itself: a queue would also admit what they are on."""
+    return {key: value for key, value in spec.labels.items() if not key.startswith(_QUEUE)}
+
+
+def check_job_dir(spec: JobSpec, volumes: Sequence[Volume]) -> None:
+    """Refuses a directory that lies in one pod alone, where nothing can be written."""
+    path = spec.job_dir
+    if not path or "://" in path or any(volume.holds(path) for volume in volumes):
+        return
+    raise UserError(
+        f"--job_dir={path} would be a directory of each pod alone: name one in a bucket (gs://…), "
+        "or under the path of a --volume=CLAIM:/PATH that every pod mounts"
+    )
+
+
 def template(
     spec: JobSpec,
     role: Role,
@@ -196,7 +217,7 @@ def template(
         pod["containers"][0]["volumeMounts"].append(mount)
     pod |= _filled(serviceAccountName=spec.service_account)
     pod |= placement(role, spec.spot and role.job in _PREEMPTIBLE)
-    metadata: Json = {"labels": {**spec.labels, **MANAGED_BY}}
+    metadata: Json = {"labels": {**labels_of_parts(spec), **MANAGED_BY}}
     if role.job == "chief" and (port := metrics_port(spec)):
         metadata["annotations"] = prometheus(port, "/metrics")
     return {"metadata": metadata, "spec": pod}

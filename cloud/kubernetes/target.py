@@ -10,9 +10,10 @@ from cloud.job_spec import JobSpec
 from cloud.kubernetes import manifests, pod
 from cloud.kubernetes.kubectl import Json, Kubectl
 from cloud.kubernetes.manifests import JOBSET, TFJOB, KubernetesKind
+from cloud.kubernetes.patch import patched
 from cloud.kubernetes.pod import Volume
 from cloud.kubernetes.sender import KubernetesSender
-from cloud.remote_target import PollOptions, RemoteTarget
+from cloud.remote_target import PollOptions, RemoteTarget, say
 from cloud.target import Request
 from tfps.errors import UserError
 
@@ -25,6 +26,7 @@ def define_flags(values: flags.FlagValues) -> None:
         (string, "namespace", None, "namespace; default: that of the context."),
         (string, "kube_context", None, "context of the kubeconfig; default: its current one."),
         (many, "volume", [], "CLAIM:/PATH, a volume claim that every pod mounts; any number."),
+        (string, "patch", "", "YAML file that is merged into the manifests (docs/kubernetes.md)."),
     ):
         define(name, default, f"Kubernetes: {text}", flag_values=values)
 
@@ -36,6 +38,7 @@ def from_flags(values: flags.FlagValues) -> "KubernetesTarget":
         JOBSET if values.target == JOBSET.name else TFJOB,
         Kubectl(values.namespace or "", values.kube_context or ""),
         tuple(Volume.parse(text) for text in values.volume),
+        values.patch,
     )
 
 
@@ -48,6 +51,7 @@ class KubernetesTarget(RemoteTarget):
     kind: KubernetesKind
     kubectl: Kubectl
     volumes: Sequence[Volume]
+    patch: str = ""  # a file
 
     @property
     def again(self) -> str:
@@ -56,6 +60,8 @@ class KubernetesTarget(RemoteTarget):
     def render(self, spec: JobSpec) -> tuple[Request, ...]:
         """The NetworkPolicy, which must be there first, a large cluster's ConfigMap, the job."""
         pod.check(spec, self.kind.name)
+        if not self.patch:  # which may mount what it needs
+            pod.check_job_dir(spec, self.volumes)
         found = [manifests.network_policy(spec, {self.kind.name_label: spec.name})]
         if self.kind is JOBSET:
             if manifests.has_config_map(spec):
@@ -64,8 +70,18 @@ class KubernetesTarget(RemoteTarget):
         else:
             manifests.check_tfjob_size(spec, self.kubectl.namespace)
             found.append(manifests.tfjob(spec, self.volumes))
+        if self.patch:
+            found = patched(found, self.patch)
         _check_object(found[-1])
         return self.kubectl.placed(found)
+
+    def stage(self, spec: JobSpec) -> None:
+        bare = [role.job for role in spec.roles if not (role.cpus and role.memory_bytes)]
+        if bare and not self.patch:
+            say(
+                f"WARNING: {', '.join(bare)} ask for no CPUs or no memory, so their pods may land "
+                "on a full node and are evicted first; give --machine=cpus=4,memory=16GiB"
+            )
 
     def sender(self) -> KubernetesSender:
         return KubernetesSender(self.kind, self.kubectl)

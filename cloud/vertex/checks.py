@@ -295,6 +295,7 @@ def _check_surroundings(spec: JobSpec, settings: VertexSettings) -> None:
             raise UserError(
                 f"--env={name}=…: Vertex AI sets variables of that name; choose another"
             )
+    job_spec.check_google_labels(spec.labels)
     if len(spec.labels) > _MOST_LABELS:
         raise UserError(f"{len(spec.labels)} --label; give {_MOST_LABELS} at most")
     check_account(spec.service_account, settings)

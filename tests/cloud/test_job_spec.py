@@ -58,7 +58,7 @@ def test_the_value_of_a_flag(arguments, value):
             {"arguments": (*SPEC.arguments, "x" * (1 << 17))},
             "xxx… has 131072 bytes, but a process",
         ),
-        ({"labels": {"Team": "ads"}}, "--label=Team=ads: keys and values are"),
+        ({"labels": {"a/b/c": "ads"}}, "--label=a/b/c=ads: keys and values are"),
         ({"labels": {"team": "ads team"}}, "--label=team=ads team"),
         ({"labels": {"team": "a" * 64}}, "at most 63"),
         ({"timeout_seconds": -1}, "--timeout_seconds=-1 must be 0 or more"),

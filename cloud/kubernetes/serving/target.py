@@ -15,6 +15,7 @@ from cloud.deployment.target import DeployTarget
 from cloud.kubernetes import pod
 from cloud.kubernetes import target as kubernetes_target
 from cloud.kubernetes.kubectl import Json, Kubectl, RefusedError, check_here, documents, selected
+from cloud.kubernetes.patch import patched
 from cloud.kubernetes.pod import Volume
 from cloud.kubernetes.serving import manifests
 from cloud.kubernetes.serving.manifests import AUTOSCALER, MODEL, object_name, owned
@@ -51,6 +52,7 @@ def from_flags(values: flags.FlagValues) -> "ServingOnKubernetes":
         tuple(Volume.parse(text) for text in values.volume),
         manifests.callers(values.allow_from, values.allow_namespace),
         PollOptions(values.wait_seconds, values.poll_seconds),
+        values.patch,
     )
 
 
@@ -64,13 +66,11 @@ class ServingOnKubernetes(DeployTarget):
     volumes: Sequence[Volume]
     callers: Sequence[Json]
     polling: PollOptions
+    patch: str = ""  # a file
 
     def check(self, servers: ServerSettings, base: str) -> None:
         """Refuses a model that no pod will see, and GPUs for an image that uses none."""
-        if not is_cloud(base) and not any(
-            base == volume.path or base.startswith(volume.path.rstrip("/") + "/")
-            for volume in self.volumes
-        ):
+        if not is_cloud(base) and not any(volume.holds(base) for volume in self.volumes):
             raise UserError(
                 f"the model is in {base} on this machine, where no pod sees it: copy it to "
                 "gs://, or give --volume=CLAIM:/PATH, a claim that holds it, with the /PATH under "
@@ -180,6 +180,8 @@ class ServingOnKubernetes(DeployTarget):
         where = f"--machine=memory={byte_size.show(deployment.memory_bytes)}"
         served_model.check_memory(deployment.model, deployment.memory_bytes, where)
         found = manifests.manifests(deployment, self.callers, self.volumes)
+        if self.patch:
+            found = patched(found, self.patch)
         return self.kubectl.placed(found)
 
     def _there(self, name: str, wanted: Sequence[Json]) -> Sequence[Json]:

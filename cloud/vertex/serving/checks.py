@@ -4,6 +4,7 @@ import re
 
 from absl import flags
 
+from cloud import job_spec
 from cloud.deployment import served_model
 from cloud.deployment.deployment import IMAGE, Deployment, ServerSettings
 from cloud.vertex import checks
@@ -73,6 +74,7 @@ def check_verb(verb: str, values: flags.FlagValues) -> None:
 
 def check(deployment: Deployment, settings: VertexSettings) -> None:
     """Refuses what Vertex AI cannot serve."""
+    job_spec.check_google_labels(deployment.labels)
     needed = served_model.memory_needed(deployment.model)
     kind = checks.smallest(needed)
     hint = f"give --machine=type={kind}, or a larger one" if kind else "no machine type is so large"

@@ -82,7 +82,7 @@ BOARD = "--tensorboard=projects/p/locations/{}/tensorboards/1"
         (["--env=AIP_MODEL_DIR=x"], "--env=AIP_MODEL_DIR=…: Vertex AI sets variables of that name"),
         (["--env=TF_CONFIG={}"], "the platform sets TF_CONFIG for each task"),
         ([f"--label=l{n}=1" for n in range(61)], "61 --label; give 60 at most"),
-        (["--label=Team=ads"], "--label=Team=ads: keys and values are at most 63 lowercase"),
+        (["--label=Team=ads"], "--label=Team=ads: on Google Cloud keys and values are at most 63"),
         (["--name=My_Job"], "--name=My_Job: write 1 to 40 lowercase letters"),
         (["--service_account=trainer"], "--service_account=trainer: write its e-mail address, su"),
         (
