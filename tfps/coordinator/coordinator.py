@@ -181,5 +181,5 @@ def not_finite(where: str) -> RunError:
     """The error of a loss that is not finite; `where` as "at step 3 of epoch 1, shard …"."""
     return RunError(
         f"the loss is not finite {where}; lower the learning rate, or look for infinite values in "
-        "the data; the last checkpoint holds the parameters from before"
+        "the data; the last checkpoint, if there is one, holds the parameters from before"
     )

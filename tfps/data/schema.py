@@ -137,6 +137,16 @@ def refuse_missing(counts: Counts, records: int, schema: Schema, where: str) -> 
             )
 
 
+def not_finite(counts: Counts, records: int, features: Sequence[Feature]) -> str:
+    """Which features are NaN or infinite in some records; empty where none is."""
+    found = [
+        f"{each.name!r} in {share(counts[each.name].not_finite, records)}"
+        for each in features
+        if each.name in counts and counts[each.name].not_finite
+    ]
+    return ", ".join(found)
+
+
 def share(count: int, records: int) -> str:
     """Some of the records, as "12 of 600 (2.00%)"."""
     return f"{count:,} of {records:,} ({count / records:.2%})"

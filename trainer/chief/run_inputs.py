@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import logging
 import posixpath
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -165,6 +166,8 @@ class RunDatasets(NamedTuple):
         trained = TrainingData.of(*(found[directory] for directory in of_epochs))
         evaluated = read_data(task, data.eval, EVALUATED) if data.eval else None
         all_data = [*trained.datasets, *([evaluated] if evaluated else [])]
+        if settings.is_chief and not has_restarted():
+            _warn_of_nan(task, all_data)
         return cls(trained, evaluated, CachedPaths(settings.cache_dir, all_data))
 
 
@@ -227,6 +230,18 @@ class RunInputs(NamedTuple):
         """The experiment's callbacks, fresh ones."""
         metrics = self.plan.metric_names if self.data.eval else []
         return make_callbacks(self.settings.experiment, metrics, self.plan.rules.dense.has_schedule)
+
+
+def _warn_of_nan(task: Task, datasets: Sequence[Manifest]) -> None:
+    """Names the features that make a loss NaN, before it is."""
+    for data in datasets:
+        if found := schemas.not_finite(data.counts, data.records, task.schema().all):
+            _log.warning(
+                "%s: records hold a NaN or an infinity: %s. Unless the model masks them, the loss "
+                "will not be finite either; leave them out, or write another number",
+                data.directory,
+                found,
+            )
 
 
 def _check_writable(settings: RunSettings) -> None:

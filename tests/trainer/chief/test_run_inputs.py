@@ -118,6 +118,19 @@ def test_records_that_cannot_be_trained_are_refused_before_the_run_begins(direct
     assert check(Smoke(), 3).data.train.of_epoch(0).records == 100
 
 
+def test_features_that_are_nan_are_named_before_the_loss_is(directory, tmp_path, caplog):
+    made = manifests.read(directory)
+    counts = {"numbers": ValueCounts(not_finite=3), "token": ValueCounts()}
+    odd = dataclasses.replace(made, counts=counts, directory=str(tmp_path / "data"))
+    shutil.copytree(directory, odd.directory)
+    manifests.write(odd)
+    experiment = dataclasses.replace(get_config(), data=tfps.Data(train=odd.directory))
+    with caplog.at_level(logging.WARNING):
+        inputs_of(experiment, tmp_path / "job")
+    said = f"{odd.directory}: records hold a NaN or an infinity: 'numbers' in 3 of 100 (3.00%). Un"
+    assert said in caplog.text
+
+
 def test_a_label_has_no_default(directory, tmp_path):
     class WithDefault(Smoke):
         def label(self):
