@@ -19,6 +19,8 @@ import psutil
 from tests.loaded import client, started
 from tests.project import ROOT
 
+# Lines of TensorFlow's native code, in either of the forms that it has.
+NOISE = r"^(WARNING: All log messages|[IWEF]\d{4} |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] ).*"
 PATIENCE = 110  # seconds that any one event may take on a busy machine
 _CLUSTER_VARIABLES = ("TF_CONFIG", "CLUSTER_SPEC")
 

@@ -8,12 +8,11 @@ import subprocess
 import sys
 
 import pytest
+from cluster_process import NOISE
 
 from tests.make_commands import would_run
 from tests.project import ROOT
 
-# Lines of TensorFlow's native code, in either of the forms that it has.
-NOISE = r"^(WARNING: All log messages|[IWEF]\d{4} |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] ).*"
 RECORDS = {"500000": "3000", "100000": "600"}
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 

@@ -32,7 +32,7 @@ def data_fixture(tmp_path_factory):
 
 def request(data, job_dir, *flags):
     """The body of the request for a job on this data."""
-    arguments = [f"--{kind}_data={data}" for kind in ("train", "eval")]
+    arguments = [f"--data.{kind}={data}" for kind in ("train", "eval")]
     own = ["--config=configs/smoke.py", *arguments, f"--job_dir={job_dir}"]
     command = [sys.executable, "-m", "cloud.submit", *FLAGS, *flags, "--", *own]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

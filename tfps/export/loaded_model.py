@@ -176,11 +176,11 @@ class ExportedModel:
         return self._lookups.tables
 
     @arguments.checked
-    def rows(self, table: str, ids: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    def rows(self, table: str | ExportedTable, ids: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """Rows of a table as the model looks them up, in whatever form they are kept.
 
         Args:
-            table: Name of one of `tables`.
+            table: One of `tables`, or its name.
             ids: Integers of any shape, each in the table.
 
         Returns:
@@ -190,7 +190,8 @@ class ExportedModel:
             UserError: If there is no such table, an id is outside it, or no tables were recorded.
             RunError: If they cannot be read.
         """
-        return self._lookups.rows(table, ids)
+        name = table.name if isinstance(table, ExportedTable) else table
+        return self._lookups.rows(name, ids)
 
     def check_schema(
         self, features: Sequence[Mapping[str, Any]], labels: Sequence[Mapping[str, Any]], where: str
