@@ -51,6 +51,20 @@ def test_a_loss_that_does_not_fit_is_refused_with_the_shapes():
         StatelessModel(Nothing(build), seed=0)
 
 
+def test_weights_that_are_no_numbers_are_refused():
+    given = []
+
+    class Weighted(TaskOf):
+        def sample_weight(self, labels):
+            return given[-1]
+
+    task = Weighted(functional())
+    for wrong in ("64", 1.0, [1.0], object(), tf.constant(["x"]), {"label": None, "other": "x"}):
+        given.append(wrong)
+        with pytest.raises(UserError, match=r"Weighted\.sample_weight\(\) returns .*; return a ten"):
+            StatelessModel(task, seed=0)
+
+
 def test_predictions_that_cannot_be_computed_are_refused():
     class Missing(TaskOf):
         def predictions(self, outputs):

@@ -124,3 +124,26 @@ def test_a_rate_jumps_at_the_update_at_which_it_does_in_the_graph_of_a_fit(make,
     first = tf.cast(updates, tf.float64)
     ours = ScheduledSums(of_schedule(schedule), 0.0).between(first, first + 1.0)
     np.testing.assert_allclose(ours, theirs(updates), rtol=2e-4)
+
+
+def ftrl(rate, shrinkage=0.866):
+    return keras.optimizers.Ftrl(
+        rate, l1_regularization_strength=0.01, l2_shrinkage_regularization_strength=shrinkage
+    )
+
+
+# Shrinkage of twice 0.866 turns signs where the accumulator's root, 0.32, over the rate is less.
+@pytest.mark.parametrize(
+    ("rate", "is_refused"),
+    [
+        (0.3, True),
+        (0.1, False),
+        (SCHEDULES.InverseTimeDecay(0.3, 353, 0.3), True),
+        (SCHEDULES.InverseTimeDecay(0.1, 353, 0.3), False),
+        (SCHEDULES.CosineDecay(0.01, 100, warmup_target=0.3, warmup_steps=37), True),
+        (SCHEDULES.PiecewiseConstantDecay([100, 200], [0.1, 0.3, 0.1]), True),
+    ],
+)
+def test_shrinkage_that_turns_signs_next_to_l1_is_refused(rate, is_refused):
+    assert bool(rule_for(ftrl(rate)).refusal(False)) == is_refused
+    assert not rule_for(ftrl(rate, 0.01)).refusal(False)

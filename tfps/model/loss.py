@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfps import arguments
 from tfps.errors import UserError, reason_of
 from tfps.experiment.task import Table, Task
 
@@ -115,6 +116,8 @@ class LossFunction:
         if not (training or self._is_own):
             return None
         weight = self._task.sample_weight(labels)
+        for each in weight.values() if isinstance(weight, Mapping) else (weight,):
+            _refuse_no_weight(self._task, each)
         of_class = self._task.class_factor(labels) if training else None
         if weight is None or of_class is None:
             return of_class if weight is None else weight
@@ -129,6 +132,19 @@ class LossFunction:
                 f"records have weights, but compute_loss() of {type(task).__name__} does not take "
                 "them: give it an argument sample_weight=None"
             )
+
+
+def _refuse_no_weight(task: Task, weight: Any) -> None:
+    """Refuses what `sample_weight()` returns in place of a number for each record."""
+    if weight is None:
+        return
+    is_tensor = tf.is_tensor(weight) or isinstance(weight, (np.ndarray, np.generic))
+    dtype = tf.as_dtype(weight.dtype) if is_tensor else tf.string
+    if not (dtype.is_floating or dtype.is_integer):
+        raise UserError(
+            f"{type(task).__name__}.sample_weight() returns {arguments.shown(weight)}; return a "
+            "tensor with a number for each record, a dict of them by label, or None"
+        )
 
 
 def _ordered(labels: Any, outputs: Any) -> Any:

@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from tfps.optimizers.missed_updates import MissedUpdates
-from tfps.optimizers.step_sums import SQUARE, StepSums
+from tfps.optimizers.step_sums import SQUARE, StepSums, highest_rate
 from tfps.optimizers.update_rule import RowUpdate, Slot, Tensors, Update, UpdateRule
 
 
@@ -52,7 +52,11 @@ class Ftrl(UpdateRule):
     def refusal(self, decays: bool) -> str:
         rate, l1 = self.config["learning_rate"], self.config["l1_regularization_strength"]
         shrinkage = 2.0 * self.config["l2_shrinkage_regularization_strength"]
-        if self.has_schedule or not (l1 and shrinkage and rate):
+        if not (l1 and shrinkage):
+            return ""
+        if self.has_schedule:
+            rate = highest_rate(rate)
+        if not rate:
             return ""
         least = self.config["initial_accumulator_value"] ** -self.config["learning_rate_power"]
         quadratic = (least + self.config["beta"]) / rate

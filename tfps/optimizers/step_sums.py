@@ -58,6 +58,13 @@ def of_schedule(schedule: schedules.LearningRateSchedule) -> Schedule:
     return Schedule(as_keras, of_ranges, breaks, _FLOAT64)
 
 
+def highest_rate(schedule: schedules.LearningRateSchedule) -> float:
+    """The highest learning rate of a schedule, at its breaks and at powers of two."""
+    found = of_schedule(schedule)
+    places = [0, *(1 << power for power in range(int(END).bit_length() - 1)), *found.breaks]
+    return float(np.max(found.as_keras(np.array(places, np.int64))))
+
+
 def _as_rates_jump(breaks: list[int], *all_rates: Rates) -> Sequence[int]:
     # A graph multiplies by 1 / decay_steps, whose float may be too small: the update at which 41
     # steps are over has the rate of the one before it, and the next one jumps.
