@@ -61,7 +61,7 @@ def test_weights_that_are_no_numbers_are_refused():
     task = Weighted(functional())
     for wrong in ("64", 1.0, [1.0], object(), tf.constant(["x"]), {"label": None, "other": "x"}):
         given.append(wrong)
-        with pytest.raises(UserError, match=r"Weighted\.sample_weight\(\) returns .*; return a ten"):
+        with pytest.raises(UserError, match=r"Weighted\.sample_weight\(\) returns .*; return a te"):
             StatelessModel(task, seed=0)
 
 
