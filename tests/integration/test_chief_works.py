@@ -136,7 +136,8 @@ def test_a_chief_that_begins_again_has_one_worker(
         tasks.serve("worker 0")
         chief.see("worker 0 can join; beginning again")
         chief.see("connected to 2 workers and 1 ps")
-        chief.see("epoch .* trained", seen=len(chief.lines))
+        for _ in range(2):  # the first may have had all its records when the chief began again
+            chief.see("epoch .* trained", seen=len(chief.lines))
         assert keepers(process) == [keeper]
         assert keeper.children() == [worker]
         chief.terminate()
