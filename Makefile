@@ -25,6 +25,7 @@ help:
 	@echo "make clean      remove what the verbs above made, .venv included"
 
 $(VENV)/installed: pyproject.toml setup.py
+	@echo "installing into $(VENV): TensorFlow and what the tests need, some minutes and 3.6 GB"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
