@@ -213,6 +213,7 @@ class RunInputs(NamedTuple):
     @classmethod
     def check(cls, settings: RunSettings) -> "RunInputs":
         """Makes the parts one after the other, and tries what needs them all."""
+        settings.check()
         choice = Choice.of(settings.experiment)
         settings = dataclasses.replace(settings, experiment=choice.applied(settings.experiment))
         settings.check()

@@ -230,8 +230,13 @@ class ColumnSummary:
             self.vocabulary.add(words)
 
     def merge(self, other: Self) -> None:
-        for name in ("rows", "empty", "no_number", "numeric", "integers", "zero_led", "dates"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.rows += other.rows
+        self.empty += other.empty
+        self.no_number += other.no_number
+        self.numeric += other.numeric
+        self.integers += other.integers
+        self.zero_led += other.zero_led
+        self.dates += other.dates
         self.lists += other.lists
         self.words += other.words
         self.frequencies.merge(other.frequencies)

@@ -42,7 +42,7 @@ def test_a_server_needs_more_than_the_variables_and_twice_while_it_changes_versi
     ("changes", "message"),
     [
         ({"name": "My-model"}, "--name=My-model: write 1 to 40 lowercase letters"),
-        ({"name": "m", "labels": {"Team": "ads"}}, "--label=Team=ads"),
+        ({"name": "m", "labels": {"a/b/c": "ads"}}, "--label=a/b/c=ads"),
         ({"name": "m", "image": ""}, "--image is empty"),
         ({"name": "m", "min_replicas": 0}, "--min_replicas=0: write 1 or more; the verb undeploy"),
         ({"name": "m", "min_replicas": 3, "max_replicas": 2}, "--max_replicas=2 is less than"),

@@ -268,7 +268,7 @@ def test_what_is_not_there(cluster, capfd, verb, flags, message):
         (["--machine=worker:accelerator=nvidia-l4"], "write the GPU and how many"),
         (["--volume=data"], "write CLAIM:/PATH"),
         (["--name=Upper"], "--name=Upper: write 1 to 40 lowercase letters"),
-        (["--label=Team=ads"], "--label=Team=ads"),
+        (["--label=a/b/c=ads"], "--label=a/b/c=ads"),
         (["--env=TF_CONFIG={}"], "the platform sets TF_CONFIG"),
         (["--ps=0"], "the job has workers but no ps"),
         (["--machine=memory=much"], "--machine=memory=much"),

@@ -207,9 +207,9 @@ def test_what_the_chief_cannot_call_is_refused_by_name(name):
 
 
 def test_all_that_is_wrong_is_one_message():
-    made = [own(on_batch_end=print), OF_KERAS.EarlyStopping("val_auc"), OF_KERAS.SwapEMAWeights()]
+    made = [OF_KERAS.EarlyStopping("val_auc"), own(on_batch_end=print), OF_KERAS.SwapEMAWeights()]
     said = refused(lambda task: made)
-    assert re.search(r"on_batch_end\(\), but .*; .*'val_auc'.*; .*no average of the weights", said)
+    assert re.search(r"val_auc'.*; .*on_batch_end\(\), but .*; .*no average of the weights", said)
 
 
 def chosen(*made, **train):
