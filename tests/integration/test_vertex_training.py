@@ -115,13 +115,16 @@ def test_a_custom_job_trains_to_the_end(cloud, data):
     assert "evaluating" in tasks[-1][1].text
 
 
+BY_AUC = "--train.best_metric=auc"
+
+
 def test_a_trial_trains_with_its_settings_and_reports(cloud, data, tmp_path):
     body = request(data, "gs://bucket/tuned")
     output, metrics = "gs://bucket/tuned/7", tmp_path / "output.metrics"
     alone = environments(body["jobSpec"], ["127.0.0.1:1"], output, "7")
     ((_, environ, arguments),) = alone
     trial = {"CLOUD_ML_TRIAL_ID": "7", "CLOUD_ML_HP_METRIC_FILE": str(metrics)}
-    settings = ("--task.learning_rate=0.02", "--train.batch_size", "16.0")
+    settings = ("--task.learning_rate=0.02", "--train.batch_size", "16.0", BY_AUC)
     with Program(*arguments, *settings, environ=environ | trial) as program:
         assert program.finish(LONG) == 0, program.text
     report = read_json(f"{output}/report.json")
