@@ -48,10 +48,10 @@ def pairs(flag: str, texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def explain(error: flags.Error, program: str) -> str:
-    """What is wrong with a launcher's flags; those of the tasks stand elsewhere."""
+def explain(error: flags.Error, program: str, has_tasks: bool) -> str:
+    """What is wrong with a program's flags; those of a launcher's tasks stand elsewhere."""
     text = f"{' '.join(str(error).split())}; `{program} --help` lists the flags"
-    if isinstance(error, flags.UnrecognizedFlagError):
+    if has_tasks and isinstance(error, flags.UnrecognizedFlagError):
         text += f". Flags of the tasks stand behind --: {program} … -- --{error.flagname}=…"
     return text
 
@@ -76,9 +76,16 @@ class CommandLine:
     they describe. Loading it loads no client of its platform.
     """
 
-    def __init__(self, program: str, targets: Mapping[str, str], define_own: DefineFlags):
+    def __init__(
+        self,
+        program: str,
+        targets: Mapping[str, str],
+        define_own: DefineFlags,
+        has_tasks: bool = False,
+    ):
         self.values = flags.FlagValues()  # an own set, since absl.logging has a --log_dir too
         self._program = program
+        self._has_tasks = has_tasks  # whose flags stand behind --
         self._targets = targets
         values, form = self.values, remote_target.FORMATS[0]
         flags.DEFINE_enum("target", None, list(targets), "Platform.", flag_values=values)
@@ -105,7 +112,7 @@ class CommandLine:
         try:
             own = self.values(list(argv[:place]))[1:]
         except flags.Error as error:
-            raise UserError(explain(error, self._program)) from None
+            raise UserError(explain(error, self._program, self._has_tasks)) from None
         return own, list(argv[place + 1 :])
 
     def help(self, doc: str) -> str:

@@ -42,7 +42,7 @@ def _define_flags(values: flags.FlagValues) -> None:
 def main(argv: Sequence[str]) -> int:
     """Renders, sends or manages one job; 2 for a user's mistake, 3 if platform or job failed."""
     try:
-        line = CommandLine(_PROGRAM, _TARGETS, _define_flags)
+        line = CommandLine(_PROGRAM, _TARGETS, _define_flags, has_tasks=True)
         values = line.values
         own, arguments = line.parse(argv)
         if values.help:

@@ -70,7 +70,7 @@ def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     try:
         own = _FLAGS(list(argv[:place]))[1:]
     except flags.Error as error:
-        raise UserError(explain(error, "python -m cloud.local")) from error
+        raise UserError(explain(error, "python -m cloud.local", has_tasks=True)) from error
     return own, list(argv[place + 1 :])
 
 

@@ -53,7 +53,7 @@ def whole_shuffle(
     held: list[tuple[int, bytes]] = []
     size = 0
     with _temporary_file(scratch) as file:
-        for entry in zip(_drawn_numbers(seed), records):  # noqa: B905 (the numbers have no end)
+        for entry in zip(drawn_numbers(seed), records):  # noqa: B905 (the numbers have no end)
             held.append(entry)
             size += len(entry[1]) + _OVERHEAD_BYTES
             if size >= memory_bytes:
@@ -82,7 +82,7 @@ def describe_room(directory: str, size: int) -> str:
     )
 
 
-def _drawn_numbers(seed: int) -> Iterator[int]:
+def drawn_numbers(seed: int | Sequence[int]) -> Iterator[int]:
     """Numbers below 2^64, the same ones with every version of NumPy (its policy, NEP 19)."""
     generator = np.random.PCG64(seed)
     while True:

@@ -3,12 +3,11 @@
 import bisect
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-import numpy as np
+from collections.abc import Iterable, Mapping, Sequence
 
 from tfps.data.dataset_writer import DatasetWriter
 from tfps.data.examples import CountsSum, RecordCounter
+from tfps.data.record_order import drawn_numbers
 from tfps.data.schema import Schema
 from tfps.data.tfrecord import FOOTER_BYTES, HEADER_BYTES
 from tfps.errors import UserError
@@ -59,7 +58,7 @@ def write_parts(framed: Iterable[bytes], parts: Sequence[Part], schema: Schema, 
         return
     ends = list(itertools.accumulate(part.share for part in parts))[:-1]
     counters = [RecordCounter(schema.all) for _ in parts]
-    draws = _draws(seed)
+    draws = (number / 2.0**64 for number in drawn_numbers([seed, _STREAM]))
     stream = iter(framed)
     while some := list(itertools.islice(stream, _AT_ONCE)):
         chosen: list[list[bytes]] = [[] for _ in parts]
@@ -71,10 +70,3 @@ def write_parts(framed: Iterable[bytes], parts: Sequence[Part], schema: Schema, 
                 counter.add(record[HEADER_BYTES:-FOOTER_BYTES])
     for part, counter in zip(parts, counters, strict=True):
         part.counts = CountsSum(counter.finish())
-
-
-def _draws(seed: int) -> Iterator[float]:
-    """Numbers in [0, 1), the same ones with every version of NumPy (its policy, NEP 19)."""
-    generator = np.random.PCG64([seed, _STREAM])
-    while True:
-        yield from (generator.random_raw(_AT_ONCE) / 2.0**64).tolist()

@@ -1,6 +1,7 @@
 """Where the values of a record are in a file of rows."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Self
 
@@ -43,7 +44,7 @@ class RowLayout:
         """Whether columns are found by their names alone."""
         return self.rows is None or not self.rows.columns
 
-    @property
+    @functools.cached_property
     def _with_places(self) -> RowFormat:
         """What `rows()` says of these features."""
         assert self.rows is not None
