@@ -97,11 +97,16 @@ class Choice(NamedTuple):
 def make_callbacks(
     experiment: Experiment, metrics: Sequence[str], has_schedule: bool
 ) -> list[keras.callbacks.Callback]:
-    """Fresh callbacks of an experiment that the chief can call, each with its metric's mode.
-
-    What is wrong with any of them is one error.
-    """
+    """Fresh callbacks of an experiment that the chief can call, each with its metric's mode."""
     called = list(Choice.of(experiment).callbacks)
+    check_callbacks(called, metrics, has_schedule)
+    return called
+
+
+def check_callbacks(
+    called: Sequence[keras.callbacks.Callback], metrics: Sequence[str], has_schedule: bool
+) -> None:
+    """Refuses callbacks that the chief cannot call, all in one error; sets their metrics' modes."""
     problems: list[str] = []
     for number, callback in enumerate(called):
         problems += _problems(callback, has_schedule)
@@ -109,7 +114,6 @@ def make_callbacks(
             problems += _set_mode(callback, metrics, _are_all_logs_known(called[:number]))
     if problems:
         raise UserError("; ".join(problems))
-    return called
 
 
 def describe(callback: Any) -> str:

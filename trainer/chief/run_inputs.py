@@ -38,7 +38,7 @@ from tfps.storage.failures import StorageError
 from tfps.storage.objects import Use
 from tfps.store.layout import StoreLayout
 from trainer.chief import export_conditions
-from trainer.chief.callback_choice import Choice, make_callbacks
+from trainer.chief.callback_choice import Choice, check_callbacks, make_callbacks
 from trainer.chief.interruption import has_restarted
 
 _FIRST_RECORDS = 4096  # that are looked at before the work begins
@@ -222,15 +222,24 @@ class RunInputs(NamedTuple):
         inputs = cls(settings, data, RunPlan.make(settings, data))
         if settings.is_chief:
             _check_warm_start(settings, inputs.plan)
-            inputs.make_callbacks()  # for what is wrong with them
+            check_callbacks(choice.callbacks, inputs.measured, inputs.has_schedule)
             for note in () if has_restarted() else choice.notes:
                 _log.info("%s", note)
         return inputs
 
     def make_callbacks(self) -> list[keras.callbacks.Callback]:
         """The experiment's callbacks, fresh ones."""
-        metrics = self.plan.metric_names if self.data.eval else []
-        return make_callbacks(self.settings.experiment, metrics, self.plan.rules.dense.has_schedule)
+        return make_callbacks(self.settings.experiment, self.measured, self.has_schedule)
+
+    @property
+    def measured(self) -> list[str]:
+        """The metrics of evaluations, which callbacks may look at."""
+        return self.plan.metric_names if self.data.eval else []
+
+    @property
+    def has_schedule(self) -> bool:
+        """Whether the dense parameters' learning rate is a schedule."""
+        return self.plan.rules.dense.has_schedule
 
 
 def _warn_of_nan(task: Task, datasets: Sequence[Manifest]) -> None:
