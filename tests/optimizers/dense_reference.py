@@ -27,7 +27,8 @@ def rates_of(optimizer, first, count):
 
     theirs = rates(tf.constant(steps)).numpy().astype(float)
     differs = np.abs(theirs - ours) > 1e-4 * np.max(ours)
-    if schedule.get_config().get("t_mul", 1.0) != 1.0:
+    config = schedule.get_config()
+    if config.get("t_mul", 1.0) != 1.0 or config.get("cycle"):
         return np.where(differs, theirs, ours)
     # A jump that is one update late, or early: the rest of a difference is float32's noise.
     near = np.stack([formula(schedule, np.maximum(steps + shift, 0)) for shift in (-1, 0, 1)])
@@ -37,7 +38,8 @@ def rates_of(optimizer, first, count):
 
 def _exponential(s, steps):
     place = steps / s.decay_steps
-    return s.initial_learning_rate * s.decay_rate ** (np.floor(place) if s.staircase else place)
+    decay_rate = float(np.float32(s.decay_rate))  # as in Keras; powers of it are further apart
+    return s.initial_learning_rate * decay_rate ** (np.floor(place) if s.staircase else place)
 
 
 def _inverse_time(s, steps):

@@ -16,10 +16,10 @@ from tfps.store.run_state import LearningRates
 
 DIM = 2
 EXACT = 1e-5
-ADAM, ADAM_OTHER_BETAS, FTRL_SHRINKAGE = 1e-2, 2e-2, 5e-2
+ADAM, ADAM_OTHER_BETAS, FTRL_SHRINKAGE = 1e-2, 5e-3, 5e-2
 STAIRS, CYCLES = 1000, 100
 # Of learning rates that a callback sets: with more decay than momentum falls, and Adam's.
-DECAY_FIRST, EARLY, CHANGED = 1.0, 0.5, 5e-2
+DECAY_FIRST, EARLY, CHANGED, CHANGED_DECAY = 1.0, 0.5, 5e-2, 2e-2
 ROUNDING = 3e-7  # of a row's greatest value: a row is float32
 OPTIMIZERS = (
     "SGD", "SGD momentum", "SGD nesterov", "Adagrad", "RowWiseAdagrad", "RMSprop",
@@ -173,7 +173,7 @@ class Case:
             return None
         if self.first < 10 / (1.0 - max(config["beta_1"], config["beta_2"])):
             return EARLY if decay else CHANGED
-        return ADAM_OTHER_BETAS if decay else None
+        return CHANGED_DECAY if decay else None
 
     def _known_updates(self):
         """For how many updates the table of a schedule has room."""

@@ -15,8 +15,9 @@ import pytest
 import tensorflow as tf
 
 from tests.optimizers import dense_reference, missed_cases
-from tests.optimizers.missed_cases import SCHEDULES, cases
+from tests.optimizers.missed_cases import SCHEDULES, Case, cases
 
+SCHEDULE = keras.optimizers.schedules
 SECONDS = float(os.environ.get("TFPS_FUZZ_SECONDS", "0"))
 
 
@@ -48,6 +49,74 @@ def test_rows_end_where_dense_keras_moves_them(case):
 @settings(300)
 @hypothesis.given(cases())
 def test_rows_that_miss_up_to_a_million_updates_end_where_dense_keras_moves_them(case):
+    check(case)
+
+
+def decay(schedule, **options):
+    """An Adam with weight decay whose series falls as slowly as the decay takes of the row."""
+    return keras.optimizers.Adam(schedule, beta_1=0.9999, beta_2=0.9999, **options)
+
+
+FOUND = [  # by drawing
+    Case(
+        "Adam",
+        "PolynomialDecay",
+        decay(
+            SCHEDULE.PolynomialDecay(2.46e-5, 8, 0.0, 0.5),
+            weight_decay=0.12642276422764226,
+            epsilon=1e-3,
+        ),
+        (),
+        2,
+        60400,
+        (29788, 30612),
+        18,
+    ),
+    *(
+        Case(
+            "Adam",
+            "CosineDecay",
+            decay(SCHEDULE.CosineDecay(rate, 1730, 0.5), weight_decay=weight_decay, epsilon=1e-8),
+            (),
+            273999,
+            340000,
+            (393, 339607),
+            46,
+        )
+        for rate, weight_decay in [(0.407, 1.8230958e-4), (0.0392, 1.892857e-3)]
+    ),
+    Case(
+        "Adam amsgrad",
+        "ExponentialDecay",
+        keras.optimizers.Adam(
+            SCHEDULE.ExponentialDecay(0.00264, 40, 0.999),
+            beta_1=0.99134,
+            beta_2=0.99635,
+            amsgrad=True,
+        ),
+        (),
+        177999,
+        60400,
+        (59, 60341),
+        51,
+    ),
+    Case(
+        "SGD",
+        "PolynomialDecay cycle",
+        keras.optimizers.SGD(
+            SCHEDULE.PolynomialDecay(0.583, 15, 0.00583, 0.5, cycle=True), weight_decay=0.0727
+        ),
+        (),
+        92,
+        523,
+        (0, 523),
+        29,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", FOUND, ids=lambda case: f"{case.kind} {case.schedule}")
+def test_rows_end_where_dense_keras_moves_them_also_where_they_once_did_not(case):
     check(case)
 
 

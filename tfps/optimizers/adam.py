@@ -2,17 +2,21 @@
 
 import itertools
 import math
+from collections.abc import Iterator
 
 import keras
 import tensorflow as tf
 
-from tfps.optimizers.missed_updates import MissedUpdates, geometric
+from tfps.optimizers.missed_updates import MissedSeries, MissedUpdates, Place, geometric
 from tfps.optimizers.outlook import Series
+from tfps.optimizers.step_sums import LOG_KEPT, highest_rate
 from tfps.optimizers.update_rule import RowUpdate, Slot, Tensors, Update, UpdateRule
 
-# By how much a velocity's root may fall within a part of a series, and at how many parts that ends.
-_APART, _MOST_CUTS = 0.05, 16
-_LEFT = 20.0  # after such a fall epsilon alone is left
+# Of the logarithm of a velocity's root: how far it falls while a series falls by this power of e,
+# in how many parts of this length at most, what fall is next to none, and after which one epsilon
+# alone is left.
+_REACH, _APART, _MOST_PARTS, _NEXT_TO_NONE, _LEFT = 4.5, 0.2, 12, 0.04, 20.0
+_MOST_LOG = 80.0
 
 
 class Adam(UpdateRule):
@@ -72,42 +76,86 @@ class Adam(UpdateRule):
 
     def drift(self, slots: Tensors, missed: MissedUpdates, decays: bool) -> tf.Tensor:
         """The sum of `rate_j beta_1^j m / (sqrt(beta_2^j v) + epsilon)` over missed updates j."""
-        # It is a geometric series but for epsilon, which is divided by the mean of `beta_2^(j / 2)`
-        # in each of some parts of the series. Divided by the largest velocity, which misses
-        # nothing, its ratio is `beta_1`.
-        series, root = self.missed_series(missed, decays), tf.sqrt(slots[-1])
-        epsilon = self.config["epsilon"]
+        # It is a geometric series but for epsilon, which grows by `beta_2^(-j / 2)` beside the
+        # root. Divided by the largest velocity, which misses nothing, its ratio is `beta_1`.
+        root, epsilon = tf.sqrt(slots[-1]), self.config["epsilon"]
         if self.config["amsgrad"]:
-            return -tf.cast(series.whole(), tf.float32) * (slots[0] / (root + epsilon))
+            factor = self.missed_series(missed, decays).whole()
+            return -tf.cast(factor, tf.float32) * (slots[0] / (root + epsilon))
         factor = tf.zeros_like(root)
-        for begin, end in itertools.pairwise([*self._cuts, math.inf]):
-            first, last = tf.minimum(missed.count, begin), tf.minimum(missed.count, end)
-            grown = epsilon * self._growth(first, last - first)
-            factor += tf.cast(series.part(begin, end), tf.float32) / (root + grown)
+        for part, growth in self._parts(missed, decays):
+            factor += tf.cast(part, tf.float32) / (root + epsilon * tf.cast(growth, tf.float32))
         return -factor * slots[0]
 
-    @property
-    def _cuts(self) -> list[float]:
-        """Where the series is cut: evenly up to where little is left of it, or of the velocity."""
-        beta_2 = self.config["beta_2"]
-        if beta_2 >= 1.0:
-            return [0.0]
-        # Of the logarithm of the root.
-        way = min(-1.5 * math.log(beta_2) / (1.0 - self._ratio), _LEFT)
-        count = min(math.ceil(way / _APART), _MOST_CUTS)
-        each = way / count / (-0.5 * math.log(beta_2))
-        return sorted({float(round(each * number)) for number in range(count)})
+    def _parts(self, missed: MissedUpdates, decays: bool) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
+        """Parts of the series, and by how much epsilon has grown in each, `[u, 1]` float64."""
+        series = self.missed_series(missed, decays)
+        count = self._count_of_parts(decays)
+        of_epsilon = self._series_of_epsilon(missed, decays) if count else None
+        if not of_epsilon:
+            yield series.part(0.0, math.inf), self._even_growth(missed.count)
+            return
+        for begin, end in itertools.pairwise([*self._cuts(missed, decays, count), math.inf]):
+            part = series.part(begin, end)
+            least, most = (self._growth(tf.minimum(missed.count, each)) for each in (begin, end))
+            # Divided by epsilon alone it is the series with the ratio `beta_1`.
+            mean = tf.math.divide_no_nan(part, of_epsilon.part(begin, end))
+            mean = tf.clip_by_value(tf.where(mean > 0.0, mean, most), least, most)
+            if end is math.inf:
+                yield part, mean
+                return
+            # As Simpson's rule: the mean, and both ends in the shares that have this mean.
+            late = tf.math.divide_no_nan(1.0 / least - 1.0 / mean, 1.0 / least - 1.0 / most)
+            yield 2.0 / 3.0 * part, mean
+            yield (1.0 - late) / 3.0 * part, least
+            yield late / 3.0 * part, most
 
-    def _growth(self, first: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-        """What epsilon is multiplied by in `count` updates after `first` others, float32."""
-        # It turns the series, divided by epsilon alone, into the one with the ratio `beta_1`.
-        beta_1, log_beta_2 = self.config["beta_1"], math.log(self.config["beta_2"])
+    def _series_of_epsilon(self, missed: MissedUpdates, decays: bool) -> MissedSeries | None:
+        """The series as if epsilon were all that it is divided by; None where no sum is known."""
+        betas = self.config["beta_1"], self.config["beta_2"]
+        series = Series(betas[0], betas)
+        if not self.sums(decays, series).has_outlooks:
+            return None
+        return self.missed_series(missed, decays, series)
+
+    def _count_of_parts(self, decays: bool) -> int:
+        """In how many parts epsilon grows; 0 if next to not at all."""
+        # With the highest learning rate weight decay takes most of the row, so that what is added
+        # late counts most beside what is added early.
+        rate = self.config["learning_rate"]
+        highest = highest_rate(rate) if self.has_schedule else rate
+        kept = 1.0 - self.config["weight_decay"] * highest if decays else 1.0
+        falls = max(1.0 - self._ratio / kept, 0.0) if kept > 0.0 else 0.0
+        way = min(_REACH * self._fall / falls, _LEFT) if falls else _LEFT
+        if self._fall == 0.0 or way <= _NEXT_TO_NONE:
+            return 0
+        return min(math.ceil(way / _APART), _MOST_PARTS)
+
+    def _cuts(self, missed: MissedUpdates, decays: bool, count: int) -> list[Place]:
+        """Where parts begin: evenly up to where little is left of the series or the velocity."""
+        log_kept = tf.zeros([], tf.float64)
+        if decays:
+            log_kept = self.sums(decays).between(missed.first, missed.end, LOG_KEPT)
+            log_kept = tf.math.divide_no_nan(log_kept, missed.count)
+        falls = -tf.math.expm1(math.log(self._ratio) - log_kept)
+        reach = tf.where(falls > 0.0, _REACH / tf.maximum(falls, 1e-30), math.inf)
+        reach = tf.minimum(tf.minimum(reach, missed.count), _LEFT / self._fall)
+        return [tf.round(reach * (number / count)) for number in range(count)]
+
+    @property
+    def _fall(self) -> float:
+        """By how much the logarithm of a velocity's root falls in an update."""
+        return -0.5 * math.log(self.config["beta_2"])
+
+    def _growth(self, place: Place) -> tf.Tensor:
+        return tf.exp(tf.minimum(self._fall * place, _MOST_LOG))
+
+    def _even_growth(self, count: tf.Tensor) -> tf.Tensor:
+        """By how much epsilon has grown over updates of one learning rate, without decay."""
         wide = geometric(math.log(self._ratio), count) * self._ratio
-        narrow = geometric(math.log(beta_1), count) * beta_1
-        grown = tf.exp(tf.minimum(-0.5 * log_beta_2 * first, 80.0))
+        narrow = geometric(math.log(self.config["beta_1"]), count) * self.config["beta_1"]
         # No update multiplies it by 1: a row that nothing has touched has no root to divide by.
-        ratio = tf.where(narrow > 0.0, tf.math.divide_no_nan(wide, narrow), 1.0)
-        return tf.cast(grown * ratio, tf.float32)
+        return tf.where(narrow > 0.0, tf.math.divide_no_nan(wide, narrow), 1.0)
 
     def _powers(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         count = tf.cast(step + 1, tf.float32)

@@ -8,6 +8,9 @@ import tensorflow as tf
 from tfps.optimizers.outlook import Series
 from tfps.optimizers.step_sums import ChangedSums, ConstantSums, StepSums, sums_of_rate_one
 
+# A number of updates, of all rows or `[u, 1]` float64.
+Place = float | tf.Tensor
+
 
 @dataclasses.dataclass(frozen=True)
 class MissedUpdates:
@@ -80,7 +83,7 @@ class MissedSeries:
             return self._missed.series(self._series.ratio, self._sums.kept_by_each)
         return self.part(0.0, math.inf)
 
-    def part(self, begin: float, end: float) -> tf.Tensor:
+    def part(self, begin: Place, end: Place) -> tf.Tensor:
         """The sum over j from above `begin` up to `end`, as far as there are, `[u, 1]` float64."""
         found = self._beyond(begin) - self._beyond(end)
         if isinstance(self._sums, ChangedSums) and self._sums.weight_decay:
@@ -89,17 +92,17 @@ class MissedSeries:
             found = tf.where(self._sums.keeps_more_than(self._series.ratio), found, of_mean)
         return found
 
-    def _beyond(self, place: float) -> tf.Tensor:
+    def _beyond(self, place: Place) -> tf.Tensor:
         """The sum over all j above `place` or the last, as if updates never ended."""
         missed, sums = self._missed, self._sums
         log_ratio = math.log(self._series.ratio)
-        if place == math.inf:
+        if isinstance(place, float) and place == math.inf:
             return tf.exp(missed.count * log_ratio) * sums.outlook(missed.end)
         count = tf.minimum(missed.count, place)
         step = missed.first + count
         return tf.exp(count * log_ratio) * sums.kept(step, missed.end) * sums.outlook(step)
 
-    def _until(self, place: float) -> tf.Tensor:
+    def _until(self, place: Place) -> tf.Tensor:
         """The sum over j up to `place` or the last, as if all had the mean learning rate."""
         missed, series, count = self._missed, self._series, self._missed.count
         rate = tf.math.divide_no_nan(self._sums.between(missed.first, missed.end), count)

@@ -242,21 +242,24 @@ class UpdateRule(abc.ABC):
         """What missed updates add to rows, `[u, dim]` float32, for rules with `drifts`."""
         raise NotImplementedError(type(self).__name__)
 
-    def sums(self, decays: bool) -> StepSums:
+    def sums(self, decays: bool, series: Series | None = None) -> StepSums:
         """Sums over missed updates of their learning rates and of what they keep of a row."""
-        weight_decay = self.config["weight_decay"] if decays else 0.0
+        weight_decay, series = self.config["weight_decay"] if decays else 0.0, series or self.series
         if self._rates:
-            return ChangedSums(*self._rates.changes(), weight_decay, self.series)
-        if self.has_schedule or (self.series and self.series.betas):
-            return _table(self, weight_decay)
+            return ChangedSums(*self._rates.changes(), weight_decay, series)
+        if self.has_schedule or (series and series.betas):
+            return _table(self, weight_decay, series)
         return ConstantSums(self.config["learning_rate"], weight_decay)
 
-    def missed_series(self, missed: MissedUpdates, decays: bool) -> MissedSeries:
-        """What missed updates add to rows by `series`, as a part of what the last one added."""
-        assert self.series
-        depends = decays or self.series.betas
-        sums = self.sums(decays) if depends else ConstantSums(rate=0.0, weight_decay=0.0)
-        return MissedSeries(self.series, sums, missed)
+    def missed_series(
+        self, missed: MissedUpdates, decays: bool, series: Series | None = None
+    ) -> MissedSeries:
+        """What missed updates add to rows by a series, as a part of what the last one added."""
+        series = series or self.series
+        assert series
+        depends = decays or series.betas
+        sums = self.sums(decays, series) if depends else ConstantSums(rate=0.0, weight_decay=0.0)
+        return MissedSeries(series, sums, missed)
 
     def increments(self, before: Tensors, after: Tensors, updates: tf.Tensor) -> list[tf.Tensor]:
         """What updates that were made on a copy add to parameters and to each slot."""
@@ -309,8 +312,8 @@ def _config(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
 
 
 @functools.lru_cache(maxsize=128)
-def _table(rule: UpdateRule, weight_decay: float) -> ScheduledSums:
+def _table(rule: UpdateRule, weight_decay: float, series: Series | None) -> ScheduledSums:
     """The sums of a rule whose learning rate is that of its config."""
     rate = rule.config["learning_rate"]
     schedule = of_schedule(rate) if rule.has_schedule else of_constant(rate)
-    return ScheduledSums(schedule, weight_decay, rule.series)
+    return ScheduledSums(schedule, weight_decay, series)
