@@ -6,8 +6,11 @@ import pytest
 import tensorflow as tf
 
 from tests.training_fixtures import Trainer, dataset
+from tfps import write_dataset
 from tfps.data.feature import Feature
+from tfps.data.manifest import read as manifest_of
 from tfps.data.record_source import pieces_of
+from tfps.experiment.task import Task
 from tfps.model.compiled_task import task_of
 from tfps.model.stateless_model import StatelessModel
 
@@ -129,3 +132,77 @@ def test_the_metrics_of_compile_and_of_its_losses_are_not_among_them():
     metrics = StatelessModel(task(lambda: model_of(None)), seed=0).layer_metrics
     assert metrics.names == ()
     assert metrics.unmeasured == []
+
+
+TARGETS = Feature("sold", "float32"), Feature("days", "float32")
+LOSSES = {"sold": keras.losses.BinaryCrossentropy(), "days": keras.losses.MeanAbsoluteError()}
+
+
+def two_outputs(kind=dict, compiled=True):
+    numbers = keras.Input((4,), name="numbers")
+    outputs = kind(
+        {
+            "sold": keras.layers.Dense(1, "sigmoid", name="sold")(numbers),
+            "days": keras.layers.Dense(1, name="days")(numbers),
+        }.items()
+    )
+    outputs = outputs if kind is dict else [output for _, output in outputs]
+    model = keras.Model(numbers, outputs)
+    if compiled:
+        losses = LOSSES if kind is dict else list(LOSSES.values())
+        model.compile(
+            "sgd", losses, loss_weights=dict.fromkeys(LOSSES, 0.5) if kind is dict else None
+        )
+    return model
+
+
+class TwoLosses(Task):
+    """Two outputs, whose losses the task has."""
+
+    def features(self):
+        return FEATURES[:1]
+
+    def label(self):
+        return TARGETS
+
+    def build_model(self):
+        return two_outputs(compiled=False)
+
+    def loss(self):
+        return LOSSES
+
+    def optimizer(self):
+        return keras.optimizers.SGD()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: task_of(two_outputs, TARGETS, FEATURES[:1]),
+        lambda: task_of(lambda: two_outputs(list), TARGETS, FEATURES[:1]),
+        TwoLosses,
+    ],
+    ids=["dict", "list", "task"],
+)
+def test_the_losses_of_outputs_are_those_that_evaluate_gives(make, tmp_path):
+    drawn = np.random.default_rng(3)
+    x = {"numbers": drawn.normal(size=(150, 4)).astype("f4")}
+    y = {
+        "sold": drawn.integers(0, 2, 150).astype("f4"),
+        "days": drawn.normal(size=150).astype("f4"),
+    }
+    write_dataset(str(tmp_path), x, y, shards=2)
+    trainer = Trainer(manifest_of(str(tmp_path)), make())
+    pieces = pieces_of(trainer.manifest, trainer.experiment.train.batch_size)
+    results = [each.measured for each in trainer.coordinator.evaluate(pieces)]
+    found = trainer.model.layer_metrics.result(results)
+    keras_model = two_outputs()
+    values = zip(trainer.model.dense, trainer.store.read_dense(), strict=True)
+    by_path = {variable.path: value for variable, value in values}
+    for variable in keras_model.trainable_variables:
+        variable.assign(by_path[variable.path])
+    theirs = keras_model.evaluate(x["numbers"], y, batch_size=150, verbose=0, return_dict=True)
+    assert found == {
+        name: pytest.approx(theirs[name], rel=1e-5) for name in ("sold_loss", "days_loss")
+    }
+    assert trainer.model.layer_metrics.names == ("sold_loss", "days_loss")

@@ -161,9 +161,21 @@ class Task(abc.ABC):
                 no such argument where that gives None.
         """
         loss = self.loss()
+        if isinstance(loss, Mapping):
+            return sum(self.losses_by_label(features, labels, outputs, sample_weight).values())
+        weights = [] if sample_weight is None else [sample_weight]
+        return loss(self.truth(features, labels), outputs, *weights)
+
+    def losses_by_label(
+        self,
+        features: Mapping[str, Any],
+        labels: Any,
+        outputs: Any,
+        sample_weight: Any = None,
+    ) -> dict[str, Any]:
+        """The losses of a dict that `loss()` gives, scalars by the labels' names."""
+        loss = self.loss()
         labels = self.truth(features, labels)
-        if not isinstance(loss, Mapping):
-            return loss(labels, outputs, *([] if sample_weight is None else [sample_weight]))
         names = {label.name for label in self.targets()}
         if set(loss) != names:
             raise UserError(
@@ -174,7 +186,7 @@ class Task(abc.ABC):
         given = self.outputs_by_label(outputs)
         of_each = isinstance(sample_weight, Mapping)
         weights = sample_weight if of_each else dict.fromkeys(names, sample_weight)
-        return sum(each(truth[name], given[name], weights[name]) for name, each in loss.items())
+        return {name: each(truth[name], given[name], weights[name]) for name, each in loss.items()}
 
     @abc.abstractmethod
     def optimizer(self) -> keras.optimizers.Optimizer:

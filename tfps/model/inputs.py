@@ -36,6 +36,14 @@ def predict_by_name(task: Task, outputs: Any) -> dict[str, tf.Tensor]:
     return cast
 
 
+def batch_records(features: Mapping[str, tf.Tensor], labels: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """Records of a batch, negatives among them, scalar int32."""
+    for value in (*labels.values(), *features.values()):
+        if not isinstance(value, tf.RaggedTensor):
+            return tf.shape(value)[0]
+    return tf.cast(value.nrows(), tf.int32)
+
+
 def model_inputs(model: keras.Model, features: Sequence[Feature], values: Mapping[str, Any]) -> Any:
     """The inputs of a model, in the structure that it was made for.
 

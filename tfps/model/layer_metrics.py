@@ -1,4 +1,4 @@
-"""Metrics that a model's own code updates, such as a `keras.metrics.Mean` in a layer's `call`."""
+"""Metrics of a model in evaluations: those that its own code updates, and losses of outputs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -15,7 +15,8 @@ States = Mapping[str, npt.NDArray[np.float64]]
 class LayerMetrics:
     """The metrics of a model and its layers that evaluations measure, without those of `compile`.
 
-    They begin each batch empty; their states are added up. `unmeasured` has a sentence for each
+    Such is a `keras.metrics.Mean` that a layer's `call` updates. They begin each batch empty; their
+    states are added up. So are the losses of several outputs. `unmeasured` has a sentence for each
     metric that is not measured.
     """
 
@@ -28,15 +29,20 @@ class LayerMetrics:
                 "metric in compile() or metrics()"
             )
         self._metrics: dict[str, keras.metrics.Metric] = {}
+        self._losses: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
         """Their names, as in Keras's logs."""
-        return tuple(self._metrics)
+        return (*self._losses, *self._metrics)
 
     def choose(
-        self, evaluated: Sequence[keras.metrics.Metric], trained: Sequence[keras.metrics.Metric]
+        self,
+        evaluated: Sequence[keras.metrics.Metric],
+        trained: Sequence[keras.metrics.Metric],
+        losses: Iterable[str],
     ) -> None:
+        """Chooses of the metrics that evaluations and training update, and of outputs' losses."""
         known = {id(metric) for metric in evaluated}
         for metric in trained:
             if id(metric) not in known:
@@ -50,10 +56,19 @@ class LayerMetrics:
             else:
                 made_again(metric)
                 self._metrics[metric.name] = metric
+        self._losses = tuple(name for name in losses if name not in self._metrics)
 
-    def states(self, scope: keras.StatelessScope) -> dict[str, tf.Tensor]:
-        """Their states at the end of a scope, by name, laid end to end `[n]` float64."""
-        return {
+    def states(
+        self, scope: keras.StatelessScope, losses: Mapping[str, tf.Tensor], records: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Their states at the end of a batch's scope, by name, laid end to end `[n]` float64."""
+        count = tf.cast(records, tf.float64)
+        of_outputs = {
+            name: tf.stack([tf.cast(loss, tf.float64) * count, count])
+            for name, loss in losses.items()
+            if name not in self._metrics
+        }
+        return of_outputs | {
             name: tf.concat(
                 [
                     tf.reshape(tf.cast(scope.get_current_value(v), tf.float64), [-1])
@@ -65,15 +80,19 @@ class LayerMetrics:
         }
 
     def zeros(self) -> dict[str, tf.Tensor]:
-        return {
+        of_outputs = {name: tf.zeros([2], tf.float64) for name in self._losses}
+        return of_outputs | {
             name: tf.zeros([sum(int(np.prod(v.shape)) for v in metric.variables)], tf.float64)
             for name, metric in self._metrics.items()
         }
 
     def result(self, states: Iterable[States]) -> dict[str, float]:
         """The metrics by name, from the states of several places."""
-        found: dict[str, float] = {}
         every = list(states)
+        found: dict[str, float] = {}
+        for name in self._losses:
+            loss, records = np.sum([each[name] for each in every], 0)
+            found[name] = float(loss / records)
         for name, metric in self._metrics.items():
             total = np.sum([each[name] for each in every], 0)
             # Made now: a process that becomes a chief loses the variables it made before.

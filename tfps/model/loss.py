@@ -15,6 +15,7 @@ from tfps.errors import UserError, reason_of
 from tfps.experiment.task import Table, Task
 
 _log = logging.getLogger(__name__)
+SUFFIX = "_loss"  # of the name of an output's loss, after the output's
 
 
 class LossFunction:
@@ -35,6 +36,7 @@ class LossFunction:
                 )
         self._task = task
         self._model = model
+        self._metrics = {id(metric) for metric in model.metrics}
         of_task = [name for name in ("loss", "compute_loss") if _overrides(task, name)]
         self._is_own = type(model).compute_loss is not keras.Model.compute_loss
         if self._is_own and of_task:
@@ -83,6 +85,42 @@ class LossFunction:
             )
         own = [] if self._is_the_models else self._model.losses
         return tf.add_n([loss, *(tf.cast(tf.reduce_sum(each), tf.float32) for each in own)])
+
+    @property
+    def trackers(self) -> list[keras.metrics.Mean]:
+        """The means that Keras keeps of the losses of several outputs, once they were computed."""
+        return [
+            metric
+            for metric in self._model.metrics
+            if id(metric) not in self._metrics
+            and isinstance(metric, keras.metrics.Mean)
+            and metric.name.endswith(SUFFIX)
+        ]
+
+    def of_outputs(
+        self,
+        scope: keras.StatelessScope,
+        features: Mapping[str, tf.Tensor],
+        labels: Mapping[str, tf.Tensor],
+        outputs: Any,
+    ) -> dict[str, tf.Tensor]:
+        """The losses of several outputs, without weights, by the names that `fit` gives them.
+
+        Called after the loss, in whose scope `trackers` were empty.
+        """
+        task, names = self._task, [label.name for label in self._task.targets()]
+        if self._is_the_models:
+            means = self.trackers
+            found = {each.name.removesuffix(SUFFIX): _mean(scope, each) for each in means}
+            if len(found) == len(names) and not isinstance(outputs, Mapping):
+                found = dict(zip(names, found.values(), strict=True))
+        elif not _overrides(task, "compute_loss") and isinstance(task.loss(), Mapping):
+            found = task.losses_by_label(features, task.label_values(labels), outputs)
+        else:
+            found = {}
+        if len(found) < 2:
+            return {}
+        return {name + SUFFIX: tf.cast(value, tf.float32) for name, value in found.items()}
 
     def _compute(
         self,
@@ -145,6 +183,11 @@ def _refuse_no_weight(task: Task, weight: Any) -> None:
             f"{type(task).__name__}.sample_weight() returns {arguments.shown(weight)}; return a "
             "tensor with a number for each record, a dict of them by label, or None"
         )
+
+
+def _mean(scope: keras.StatelessScope, metric: keras.metrics.Mean) -> tf.Tensor:
+    total, count = (scope.get_current_value(variable) for variable in metric.variables)
+    return tf.math.divide_no_nan(total, count)
 
 
 def _ordered(labels: Any, outputs: Any) -> Any:

@@ -19,7 +19,7 @@ from tfps.model.embedding_layers import (
     noted_zero_rows,
     refuse_late,
 )
-from tfps.model.inputs import batch_spec, model_inputs, predict_by_name
+from tfps.model.inputs import batch_records, batch_spec, model_inputs, predict_by_name
 from tfps.model.layer_metrics import LayerMetrics
 from tfps.model.lookup_tables import holders_of, lookup_tables_taken_over, numberings_of
 from tfps.model.loss import LossFunction, LossScaling, loss_scaling
@@ -208,14 +208,20 @@ class StatelessModel:
         training: bool,
     ) -> Forward:
         inputs = model_inputs(self._model, self._features, features)
-        with keras.StatelessScope(state_mapping=values, collect_losses=True) as scope:
+        means = [v for metric in self._loss.trackers for v in metric.variables]
+        given = [*values, *((v, tf.zeros(v.shape, v.dtype)) for v in means)]
+        with keras.StatelessScope(state_mapping=given, collect_losses=True) as scope:
             with self._layers.answered_by(answer):
                 outputs = self._model(inputs, training=training)
             with self._layers.answered_by(refuse_late):
                 loss = self._loss(features, labels, inputs, outputs, training)
+                losses = {}
+                if not training:
+                    losses = self._loss.of_outputs(scope, features, labels, outputs)
         state = self._variables.state_after(scope, values)
         self._noted_metrics = self._updated_metrics(scope, values)
-        return Forward(outputs, state, loss, self.layer_metrics.states(scope))
+        measured = self.layer_metrics.states(scope, losses, batch_records(features, labels))
+        return Forward(outputs, state, loss, measured)
 
     def _updated_metrics(
         self, scope: keras.StatelessScope, values: Sequence[tuple[keras.Variable, tf.Tensor]]
@@ -236,6 +242,7 @@ class StatelessModel:
         """Traces a training and an evaluation step without a batch; notes how the state changes."""
         shapes: dict[str, tuple[int | None, ...]] = {}
         updated: list[list[keras.metrics.Metric]] = []  # in training, in an evaluation
+        losses: list[str] = []
 
         # Arguments, not numbers: a layer that decides by a value must be traced with both ends.
         @tf.function(autograph=False)
@@ -263,6 +270,7 @@ class StatelessModel:
         def evaluation_step(features: Features, labels: Labels) -> None:
             forward = self._forward(noted_zero_rows([]), self._zeros(), features, labels, False)
             updated.append(self._noted_metrics)
+            losses.extend(forward.measured)  # no other metric is chosen yet
             for name, value in predict_by_name(self._task, forward.outputs).items():
                 shapes[name] = tuple(value.shape[1:])
 
@@ -275,7 +283,7 @@ class StatelessModel:
             training_step.get_concrete_function(*parameters, *specs),
             evaluation_step.get_concrete_function(*specs),
         ]
-        self.layer_metrics.choose(updated[1], updated[0])
+        self.layer_metrics.choose(updated[1], updated[0], losses)
         self.has_loops = any(op.type in _LOOPS for op in traced[0].graph.get_operations())
         captured = [x for each in traced for x in each.captured_inputs if x.dtype == tf.resource]
         return shapes, holders_of(self._model, captured)

@@ -13,9 +13,10 @@ from tfps.data.schema import Schema
 from tfps.experiment.experiment import Experiment
 from tfps.leases.lease import EpochOrder
 from tfps.leases.progress import LeaseProgress
+from tfps.model.inputs import batch_records
 from tfps.store.exchange import norms_by_table
 from tfps.worker.loop import ExchangeTimes, LeaseBatches, Loop, Outcome
-from tfps.worker.step import Step, batch_records
+from tfps.worker.step import Step
 
 State = tuple[Any, ...]
 

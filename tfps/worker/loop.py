@@ -10,9 +10,10 @@ import tensorflow as tf
 
 from tfps.data.record_source import Batching, SourceTensors, read_batches, read_good_batches
 from tfps.leases.progress import REFUSED, Attempt
+from tfps.model.inputs import batch_records
 from tfps.model.stateless_model import Features, Labels
 from tfps.model.variables import draw_of
-from tfps.worker.step import Batch, batch_records
+from tfps.worker.step import Batch
 
 # Steps in one iteration of a loop: that many copies of a step are traced, and one more. On a
 # cluster each iteration costs messages to every ps. In one process it costs none: three steps

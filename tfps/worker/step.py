@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfps.experiment.task import Task
 from tfps.model import variables
-from tfps.model.inputs import predict_by_name
+from tfps.model.inputs import batch_records, predict_by_name
 from tfps.model.stateless_model import Features, Labels, Lookup, StatelessModel
 from tfps.profiling import scopes
 from tfps.store.messages import Gradients, Note, Pulled, PulledRows
@@ -212,11 +212,3 @@ def _mean(results: Sequence[Computed], counts: Sequence[tf.Tensor]) -> Computed:
 
 def _cut(values: Mapping[str, tf.Tensor], first: tf.Tensor, end: tf.Tensor) -> dict[str, tf.Tensor]:
     return {name: value[first:end] for name, value in values.items()}
-
-
-def batch_records(features: Features, labels: Labels) -> tf.Tensor:
-    """Records of a batch, negatives among them, scalar int32."""
-    for value in (*labels.values(), *features.values()):
-        if not isinstance(value, tf.RaggedTensor):
-            return tf.shape(value)[0]
-    return tf.cast(value.nrows(), tf.int32)
