@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import TypeAlias
 
 import tensorflow as tf
 
@@ -9,7 +10,7 @@ from tfps.optimizers.outlook import Series
 from tfps.optimizers.step_sums import ChangedSums, ConstantSums, StepSums, sums_of_rate_one
 
 # A number of updates, of all rows or `[u, 1]` float64.
-Place = float | tf.Tensor
+Place: TypeAlias = float | tf.Tensor
 
 
 @dataclasses.dataclass(frozen=True)

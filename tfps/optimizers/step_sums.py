@@ -217,30 +217,34 @@ class ChangedSums(StepSums):
         return tf.gather(self._sums[:, function], place) + beyond * each
 
     def outlook(self, steps: tf.Tensor) -> tf.Tensor:
-        assert self._series
-        at_ends = self._at_ends()
+        end_of, apart = self._of_ends
         place = _place(self._numbers, steps)
-        end = tf.gather(self._ends, place)
-        apart = tf.gather(at_ends, place) - self._of_rate(end, place)
-        return self._of_rate(steps, place) + apart * self._grown(end - steps, place)
+        end = tf.gather(end_of, place)
+        grown = self._grown(steps, end, place)
+        return self._of_rate(steps, place) + tf.gather(apart, place) * grown
 
     def keeps_more_than(self, ratio: float) -> tf.Tensor:
         """Whether an update of each rate keeps more of a parameter than a ratio, scalar bool."""
         return tf.reduce_all(self._kept > ratio + _LEAST_APART)
 
-    def _at_ends(self) -> tf.Tensor:
-        """The outlook where each rate ends, `[n]`."""
-        places = tf.range(tf.size(self._numbers))
-        each = self._grown(self._ends - self._numbers, places)
-        added = self._of_rate(self._numbers, places) - each * self._of_rate(self._ends, places)
+    @functools.cached_property
+    def _of_ends(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Where each rate ends, and how far the outlook is apart there from the rate's, `[n]`."""
+        count = self._numbers.shape[0]
+        ends = tf.concat([self._numbers[1:], [float(END)]], 0)
+        places = tf.range(count)
+        of_rate = self._of_rate(tf.concat([self._numbers, ends], 0), tf.concat([places, places], 0))
+        at_start, at_end = of_rate[:count], of_rate[count:]
+        each = self._grown(self._numbers, ends, places)
+        added = at_start - each * at_end
         # Of each rate with the one after it, then with the three after it, and so on.
         shift = 1
-        while shift < self._numbers.shape[0]:
+        while shift < count:
             padded = tf.zeros([shift], tf.float64)
             added += each * tf.concat([added[shift:], padded], 0)
             each *= tf.concat([each[shift:], padded], 0)
             shift *= 2
-        return tf.concat([added[1:], tf.zeros([1], tf.float64)], 0)
+        return ends, tf.concat([added[1:], tf.zeros([1], tf.float64)], 0) - at_end
 
     def _of_rate(self, steps: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
         """The outlook as if a rate lasted for ever."""
@@ -253,16 +257,14 @@ class ChangedSums(StepSums):
         unit = sums_of_rate_one(self._series).outlook(steps)
         return tf.gather(self._rates, place) * unit * (1.0 - ratio) / above
 
-    def _grown(self, count: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
-        """`ratio^n / kept^n`; 0 for the last rate, which has no end."""
+    def _grown(self, steps: tf.Tensor, end: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
+        """`ratio^n / kept^n` over n updates up to a rate's end; 0 for the last, which has none."""
         assert self._series
         log_kept = tf.gather(self._functions[:, LOG_KEPT], place)
-        grown = tf.exp(tf.minimum(count * (math.log(self._series.ratio) - log_kept), _MOST_LOG))
-        return tf.where(tf.gather(self._ends, place) < END, grown, tf.zeros_like(grown))
-
-    @property
-    def _ends(self) -> tf.Tensor:
-        return tf.concat([self._numbers[1:], [float(END)]], 0)
+        grown = tf.exp(
+            tf.minimum((end - steps) * (math.log(self._series.ratio) - log_kept), _MOST_LOG)
+        )
+        return tf.where(end < END, grown, tf.zeros_like(grown))
 
 
 class ScheduledSums(StepSums):
