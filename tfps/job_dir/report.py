@@ -15,6 +15,7 @@ from tfps.storage import files
 
 FORMAT = 2
 RUNNING, FINISHED, FAILED, INTERRUPTED = "running", "finished", "failed", "interrupted"
+OUTPUT_LOSS = "_loss"  # ends the name of a metric that is the loss of one of several outputs
 _log = logging.getLogger(__name__)
 
 

@@ -13,9 +13,9 @@ import tensorflow as tf
 from tfps import arguments
 from tfps.errors import UserError, reason_of
 from tfps.experiment.task import Table, Task
+from tfps.job_dir.report import OUTPUT_LOSS
 
 _log = logging.getLogger(__name__)
-SUFFIX = "_loss"  # of the name of an output's loss, after the output's
 
 
 class LossFunction:
@@ -94,7 +94,7 @@ class LossFunction:
             for metric in self._model.metrics
             if id(metric) not in self._metrics
             and isinstance(metric, keras.metrics.Mean)
-            and metric.name.endswith(SUFFIX)
+            and metric.name.endswith(OUTPUT_LOSS)
         ]
 
     def of_outputs(
@@ -111,7 +111,7 @@ class LossFunction:
         task, names = self._task, [label.name for label in self._task.targets()]
         if self._is_the_models:
             means = self.trackers
-            found = {each.name.removesuffix(SUFFIX): _mean(scope, each) for each in means}
+            found = {each.name.removesuffix(OUTPUT_LOSS): _mean(scope, each) for each in means}
             if len(found) == len(names) and not isinstance(outputs, Mapping):
                 found = dict(zip(names, found.values(), strict=True))
         elif not _overrides(task, "compute_loss") and isinstance(task.loss(), Mapping):
@@ -120,7 +120,7 @@ class LossFunction:
             found = {}
         if len(found) < 2:
             return {}
-        return {name + SUFFIX: tf.cast(value, tf.float32) for name, value in found.items()}
+        return {name + OUTPUT_LOSS: tf.cast(value, tf.float32) for name, value in found.items()}
 
     def _compute(
         self,

@@ -9,6 +9,7 @@ import jinja2
 
 from tfps.errors import UserError
 from tfps.job_dir import JobDir
+from tfps.job_dir.report import OUTPUT_LOSS
 from tfps.monitoring.events import (
     CheckpointSaved,
     Evaluated,
@@ -30,17 +31,20 @@ _log = logging.getLogger(__name__)
 def charts_of(jobs: Sequence[JobRecord]) -> list[Chart]:
     """Those of some jobs that have something to show."""
     names = dict.fromkeys(name for job in jobs for name in job.metric_names() if name != "loss")
-    found = [
-        *(_loss(jobs, over_time) for over_time in (False, True)),
-        *(_metric(jobs, name, over_time) for name in names for over_time in (False, True)),
-        _speed(jobs),
-    ]
+    found = [_loss(jobs)]
+    if len(jobs) == 1:
+        outputs = [name for name in names if name.endswith(OUTPUT_LOSS)]
+        found.append(_losses_of_outputs(jobs[0], outputs))
+        names = dict.fromkeys(name for name in names if name not in outputs)
+    else:
+        found.append(_loss(jobs, over_time=True))  # which of them is ahead
+    found += [*(_metric(jobs, name) for name in names), _speed(jobs)]
     if len(jobs) == 1:
         found += [_idle(jobs[0]), _memory(jobs[0]), _staleness(jobs[0])]
     return [chart for chart in found if not chart.is_empty]
 
 
-def _loss(jobs: Sequence[JobRecord], over_time: bool) -> Chart:
+def _loss(jobs: Sequence[JobRecord], over_time: bool = False) -> Chart:
     series = []
     for index, job in enumerate(jobs):
         before = f"{job.name}: " if len(jobs) > 1 else ""
@@ -48,27 +52,30 @@ def _loss(jobs: Sequence[JobRecord], over_time: bool) -> Chart:
         color = index if len(jobs) > 1 else 1
         evaluated = job.metric("loss", over_time)
         series.append(Series(f"{before}evaluation", evaluated, color, has_dots=True))
-    return _curves("Loss", series, over_time)
+    if over_time:
+        return Chart("Loss over time", _TIME, series, x_unit=SECONDS)
+    return Chart("Loss", _RECORDS, series)
 
 
-def _metric(jobs: Sequence[JobRecord], name: str, over_time: bool) -> Chart:
+def _losses_of_outputs(job: JobRecord, names: Sequence[str]) -> Chart:
+    series = [
+        Series(name.removesuffix(OUTPUT_LOSS), job.metric(name), index, has_dots=True)
+        for index, name in enumerate(names[:COLORS])
+    ]
+    return Chart("Loss of each output", _RECORDS, series)
+
+
+def _metric(jobs: Sequence[JobRecord], name: str) -> Chart:
     series = [
         Series(
             job.name if len(jobs) > 1 else name,
-            job.metric(name, over_time),
+            job.metric(name),
             index,
             has_dots=True,
         )
         for index, job in enumerate(jobs)
     ]
-    return _curves(name, series, over_time)
-
-
-def _curves(title: str, series: Sequence[Series], over_time: bool) -> Chart:
-    """Curves of what is learned, over the records trained or over the time that it took."""
-    if over_time:
-        return Chart(f"{title} over time", _TIME, series, x_unit=SECONDS)
-    return Chart(title, _RECORDS, series)
+    return Chart(name, _RECORDS, series)
 
 
 def _speed(jobs: Sequence[JobRecord]) -> Chart:
@@ -151,12 +158,14 @@ def page(jobs: Sequence[JobRecord], refresh_seconds: int = 0) -> str:
         undefined=jinja2.StrictUndefined,
     )
     written = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+    overview, *tables = tables_of(jobs)
     where = ", ".join(job.job_dir for job in jobs)
     return environment.get_template(_TEMPLATE).render(
         title=" and ".join(f"{job.report.config} ({job.name})" for job in jobs),
         subtitle=f"{where}; written {written}",
+        overview=overview,
         charts=charts_of(jobs),
-        tables=tables_of(jobs),
+        tables=tables,
         refresh_seconds=refresh_seconds,
     )
 

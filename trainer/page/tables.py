@@ -23,7 +23,7 @@ class Table:
 
 
 def tables_of(jobs: Sequence[JobRecord]) -> list[Table]:
-    """Those of some jobs that have something to show."""
+    """The overview of some jobs, and their other tables that have something to show."""
     found = [_overview(jobs), *([] if len(jobs) == 1 else [_differences(jobs)])]
     if len(jobs) == 1:
         [job] = jobs
@@ -43,6 +43,7 @@ def _figures(report: Report) -> dict[str, str]:
     examples, cluster, saves = report.examples, report.cluster, report.checkpoints
     figures = {
         "status": report.status,
+        **_result(report),
         "mode": report.mode,
         "tasks": f"{cluster.workers} workers, {cluster.ps} ps"
         if cluster.workers
@@ -52,22 +53,37 @@ def _figures(report: Report) -> dict[str, str]:
         "updates": f"{report.steps:,}",
         "records per second": f"{report.examples_per_second:,.0f}",
         "time": show(report.seconds, SECONDS),
-        **{name: f"{value:.5g}" for name, value in report.metrics.items()},
         "staleness, mean": f"{report.staleness.mean:.3g}",
         "tasks lost": ", ".join(f"{n} {job}" for job, n in report.failures_by_job.items()) or "0",
         "repeated records": f"{examples.repeated:,}",
         "bad records": f"{examples.bad:,}",
         "checkpoints": f"{saves.saved}, the last of {byte_size.show(saves.bytes)}",
     }
-    if report.stopped_early:
-        figures["stopped early"] = report.stopped_early
-    if report.error:
-        figures["error"] = report.error
     versions = report.versions
     figures["versions"] = (
         f"tfps {versions.tfps}, TensorFlow {versions.tensorflow}, Keras {versions.keras}, "
         f"Python {versions.python}"
     )
+    return figures
+
+
+def _result(report: Report) -> dict[str, str]:
+    """How a job ended, and what came of it."""
+    figures = {}
+    if report.error:
+        figures["error"] = report.error
+    if report.stopped_early:
+        figures["stopped early"] = report.stopped_early
+    if best := report.best_evaluation:
+        value = best.evaluation.metrics[best.metric]
+        figures["best evaluation"] = (
+            f"{best.metric} {value:.5g} after epoch {best.evaluation.epoch}"
+        )
+    figures |= {name: f"{value:.5g}" for name, value in report.metrics.items()}
+    if report.export:
+        figures["exported model"] = report.export
+    if report.export_refused:
+        figures["no export"] = report.export_refused
     return figures
 
 

@@ -83,7 +83,7 @@ def test_all_of_the_page_is_seen(tmp_path: pathlib.Path, width: int, count: int)
     [title] = re.findall("<title>(.*?)</title>", dom, re.DOTALL)[:1]
     found = json.loads(title)
     assert found["scroll"] <= found["width"] == width
-    assert len(found["charts"]) == (8 if count == 1 else 5)
+    assert len(found["charts"]) == (6 if count == 1 else 4)
     for left, right, top, bottom in found["charts"]:
         assert 0 <= left < right <= found["width"]
         assert right - left > 280

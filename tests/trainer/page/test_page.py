@@ -46,9 +46,7 @@ def test_a_job_has_all_charts_and_tables(job):
     charts = {chart.title: chart for chart in charts_of([job])}
     assert list(charts) == [
         "Loss",
-        "Loss over time",
         "auc",
-        "auc over time",
         "Records per second",
         "Share of its time that a worker waits",
         "Memory",
@@ -72,6 +70,27 @@ def test_a_job_has_all_charts_and_tables(job):
     assert "training resumed from 1,000 records" in texts
 
 
+def test_the_losses_of_outputs_share_a_chart(tmp_path):
+    happened = [*events(), *evaluated(8, 2500, loss=1.0, sold_loss=0.25, days_loss=0.75)]
+    job = JobRecord.read(write(tmp_path / "job", happened))
+    charts = {chart.title: chart for chart in charts_of([job])}
+    assert list(charts)[:3] == ["Loss", "Loss of each output", "auc"]
+    outputs = charts["Loss of each output"].series
+    assert {each.name: each.points for each in outputs} == {
+        "sold": [(2500, 0.25)],
+        "days": [(2500, 0.75)],
+    }
+
+
+def test_what_came_of_a_job_is_read_before_its_curves(job):
+    text = page([job])
+    places = [text.index(part) for part in (">Overview<", "best evaluation", "<svg", ">Workers<")]
+    assert places == sorted(places)
+    names = [row[0] for row in tables_of([job])[0].rows]
+    assert names[:3] == ["status", "stopped early", "best evaluation"]
+    assert names.index("auc") < names.index("mode")
+
+
 def test_a_diverged_run_is_shown(tmp_path):
     happened = [*events(), sampled(7, 2500, math.inf), *evaluated(8, 2500, loss=math.nan, auc=0.5)]
     text = page([JobRecord.read(write(tmp_path / "job", happened))])
@@ -82,7 +101,7 @@ def test_several_jobs_are_compared(tmp_path, job):
     other = JobRecord.read(
         write(tmp_path / "tuesday", events(**{"train.batch_size": "128"}), batch_size=128)
     )
-    [loss, loss_over_time, auc, _, speed] = charts_of([job, other])
+    [loss, loss_over_time, auc, *_, speed] = charts_of([job, other])
     assert loss_over_time.series[0].points[:2] == [(60.0, 0.7), (120.0, 0.6)]
     assert [each.name for each in loss.series] == [
         "monday: training",
@@ -101,7 +120,7 @@ def test_the_page_needs_nothing_else_and_takes_names_for_text(tmp_path):
     read = Reader(page([JobRecord.read(job_dir)]))
     assert read.asked == []
     assert not {"script", "link", "img", "iframe", "object", "base"} & set(read.tags)
-    assert read.tags.count("svg") == 8
+    assert read.tags.count("svg") == 6
     assert any(HOSTILE in text for text in read.text)
 
 
