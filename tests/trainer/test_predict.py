@@ -25,6 +25,7 @@ from tfps.data import dataset_writer, examples
 from tfps.errors import UserError
 from tfps.evaluation.accumulators import BoundedAuc
 from tfps.experiment import metrics, overrides
+from trainer.datasets.batched_prediction import PredictionAucs
 from trainer.datasets.prediction import Predictions
 
 
@@ -43,7 +44,9 @@ def test_one_tfrecord_file(model, tmp_path, name):
     result = run(model, data, tmp_path / "out.csv")
     check(tmp_path / "out.csv", records)
     labels = [record["clicked"] for record in records]
-    assert result == Predictions(10, 0, BoundedAuc(metrics.auc(labels, expected(records)), 0.0), "")
+    assert result == Predictions(
+        10, 0, {"": BoundedAuc(metrics.auc(labels, expected(records)), 0.0)}, ""
+    )
 
 
 def test_a_glob_is_read_in_the_order_of_names(model, tmp_path):
@@ -59,7 +62,7 @@ def test_records_without_labels(model, tmp_path):
     data = write_records(tmp_path / "a.tfrecord", records, labels=())
     result = run(model, data, tmp_path / "out.csv")
     check(tmp_path / "out.csv", records, labelled=False)
-    assert (result.auc, result.without_auc) == (None, "not known without labels")
+    assert (result.aucs, result.without_auc) == ({}, "not known without labels")
 
 
 def test_a_dataset(model, tmp_path):
@@ -184,6 +187,27 @@ def test_a_config_of_another_vocabulary(model, tmp_path):
 
 
 # The output.
+
+
+def test_each_label_of_0_and_1_has_the_auc_of_its_prediction():
+    drawn_labels = np.random.default_rng(1).integers(0, 2, 400)
+    labels = {"sold": drawn_labels, "days": np.arange(400.0)}
+    scores = drawn_labels + np.random.default_rng(2).normal(size=400)
+    aucs = PredictionAucs()
+    for part in (slice(0, 100), slice(100, 400)):
+        predictions = {"sold": scores[part].astype("f4"), "days": np.zeros(400, "f4")[part]}
+        aucs.add({name: values[part] for name, values in labels.items()}, predictions)
+    found, reason = aucs.result()
+    assert {name: auc.value for name, auc in found.items()} == {
+        "sold": pytest.approx(metrics.auc(drawn_labels, scores.astype("f4")), abs=1e-9)
+    }
+    assert reason == ""
+
+
+def test_labels_without_a_prediction_of_their_name_have_no_auc():
+    aucs = PredictionAucs()
+    aucs.add({"sold": np.array([0, 1]), "days": np.array([0, 1])}, {"score": np.zeros(2, "f4")})
+    assert aucs.result() == ({}, "not defined: no prediction has the name of one of several labels")
 
 
 def test_vectors_have_numbered_columns(tmp_path):

@@ -25,21 +25,52 @@ Predictions = Mapping[str, npt.NDArray[np.float32]]
 _BATCH_SIZE = 4096  # as of `trainer.predict`, which gives the same predictions to the last bit
 
 
-class PredictionAuc:
-    """The AUC of labels and predictions, where one is defined of them."""
+class PredictionAucs:
+    """The AUC of each label and its prediction: that of its name, or the only one of the only one.
+
+    Where none is defined, there is a reason.
+    """
+
+    def __init__(self) -> None:
+        self._reason = ""
+        self._of_label: dict[str, _PairAuc] = {}
+
+    def add(self, labels: Labels, predictions: Predictions) -> None:
+        """Takes labels (none where they are not known) and predictions of some records, by name."""
+        if not labels:
+            self._reason = "not known without labels"
+            return
+        pairs = {name: (labels[name], predictions.get(name)) for name in labels}
+        if len(labels) == len(predictions) == 1:
+            [truth], [scores] = labels.values(), predictions.values()
+            pairs = {"": (truth, scores)}
+        for name, (of_label, predicted) in pairs.items():
+            if predicted is not None:
+                self._of_label.setdefault(name, _PairAuc()).add(of_label, predicted)
+        if not self._of_label:
+            self._reason = "not defined: no prediction has the name of one of several labels"
+
+    def result(self) -> tuple[dict[str, BoundedAuc], str]:
+        """The AUCs by label, "" for the only one, and the reason if there is none."""
+        results = {name: each.result() for name, each in self._of_label.items()}
+        found = {name: auc for name, (auc, _) in results.items() if auc}
+        reasons = [reason for _, reason in results.values()] or [self._reason]
+        return found, "" if found else reasons[0]
+
+
+class _PairAuc:
+    """The AUC of a label and a prediction, where one is defined of them."""
 
     def __init__(self) -> None:
         self._reason = ""
         self._running = RunningAuc(_EXACT_RECORDS)
         self._found: set[int] = set()  # labels
 
-    def add(self, labels: Labels, predictions: Predictions) -> None:
-        """Takes labels (none where they are not known) and predictions of some records, by name."""
-        self._reason = self._reason or self._why_not(labels, predictions)
+    def add(self, truth: npt.NDArray[Any], scores: npt.NDArray[np.float32]) -> None:
+        self._reason = self._reason or _why_not(truth, scores)
         if self._reason:
             self._running = RunningAuc()  # nothing is held any more
             return
-        [truth], [scores] = labels.values(), predictions.values()
         self._found.update(np.unique(truth).tolist())
         self._running.add(truth, scores)
 
@@ -54,17 +85,14 @@ class PredictionAuc:
             return None, "not defined: a prediction is nan"
         return found, ""
 
-    def _why_not(self, labels: Labels, predictions: Predictions) -> str:
-        if not labels:
-            return "not known without labels"
-        if len(labels) > 1 or len(predictions) > 1:
-            return "not defined for several labels or predictions"
-        [truth], [scores] = labels.values(), predictions.values()
-        if scores.size != len(scores) or truth.size != len(truth):
-            return "not defined for vectors"
-        if truth.dtype == object or not np.isin(truth, (0, 1)).all():
-            return "not defined: labels are not 0 and 1"
-        return ""
+
+def _why_not(truth: npt.NDArray[Any], scores: npt.NDArray[np.float32]) -> str:
+    """Why no AUC is defined of some records; "" where one is."""
+    if scores.size != len(scores) or truth.size != len(truth):
+        return "not defined for vectors"
+    if truth.dtype == object or not np.isin(truth, (0, 1)).all():
+        return "not defined: labels are not 0 and 1"
+    return ""
 
 
 def predict_all(

@@ -5,6 +5,7 @@ import trainer.console.quiet_tensorflow  # noqa: F401 - it loads TensorFlow  # i
 import dataclasses
 import sys
 import time
+from collections.abc import Mapping
 
 from absl import flags
 
@@ -15,7 +16,7 @@ from tfps.export.loaded_model import ExportedModel
 from tfps.storage import objects
 from tfps.storage.objects import Use
 from trainer.console import file_progress
-from trainer.datasets.batched_prediction import PredictionAuc, predict_all
+from trainer.datasets.batched_prediction import PredictionAucs, predict_all
 from trainer.datasets.prediction_input import PredictionInput
 from trainer.datasets.predictions_file import PredictionsFile
 from trainer.flags import experiment_flags
@@ -25,8 +26,8 @@ from trainer.flags import experiment_flags
 class Predictions:
     records: int
     bad_rows: int
-    auc: BoundedAuc | None  # None where it is not defined
-    without_auc: str
+    aucs: Mapping[str, BoundedAuc]  # by label, "" for the only one
+    without_auc: str  # why there is none
 
 
 def predict(
@@ -35,7 +36,7 @@ def predict(
     """Predicts all records and writes the file: Parquet if it ends in `.parquet`, else CSV."""
     sink = PredictionsFile(output, overwrite)
     sink.open()
-    auc = PredictionAuc()
+    aucs = PredictionAucs()
     records = 0
     finished = False
     try:
@@ -43,7 +44,7 @@ def predict(
             read = source.columns(batch_size)
             for found, predictions in predict_all(model, read, batch_size):
                 sink.write(found.kept, found.labels, predictions)
-                auc.add(found.labels, predictions)
+                aucs.add(found.labels, predictions)
                 records += found.count
                 progress.add(found.count)
         if not records:
@@ -53,7 +54,7 @@ def predict(
     finally:
         if not finished:
             sink.discard()
-    return Predictions(records, source.bad_rows, *auc.result())
+    return Predictions(records, source.bad_rows, *aucs.result())
 
 
 def run() -> None:
@@ -78,17 +79,23 @@ def run() -> None:
         )
     result = predict(model, source, values.output, values.batch_size, values.overwrite)
     left_out = f", {result.bad_rows} bad rows left out" if result.bad_rows else ""
-    auc = _shown(result.auc) if result.auc else result.without_auc
     sys.stdout.write(
         f"{result.records:,} records predicted{left_out}, {time.monotonic() - started:.1f} s\n"
-        f"AUC: {auc}\n"
+        f"{_shown(result)}"
         f"predictions: {values.output}\n"
     )
 
 
-def _shown(auc: BoundedAuc) -> str:
-    within = f" (within {auc.bound:.1e} of the exact one)" if auc.bound else ""
-    return f"{auc.value:.7f}{within}"
+def _shown(result: Predictions) -> str:
+    """A line for each AUC, or one that says why there is none."""
+    if not result.aucs:
+        return f"AUC: {result.without_auc}\n"
+    lines = []
+    for name, auc in result.aucs.items():
+        of_label = f" of {name}" if name else ""
+        within = f" (within {auc.bound:.1e} of the exact one)" if auc.bound else ""
+        lines.append(f"AUC{of_label}: {auc.value:.7f}{within}\n")
+    return "".join(lines)
 
 
 def _row_format(path: str | None, model: ExportedModel) -> RowFormat | None:
