@@ -2,8 +2,9 @@
 
 import dataclasses
 import math
+import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from cloud.job_spec import JobSpec, Role, grace_seconds, refuse_idle_gpus
 from cloud.slurm import placement, task
@@ -18,9 +19,33 @@ _LOWEST_PORT = 22220
 _HIGHEST_PORT = 32767  # above it Linux gives ports to anybody
 _MIB = 1 << 20
 _ANY_GPU = "gpu"
+_LONG_OPTION = re.compile(r"[a-z][a-z-]+")
+_BY_FLAGS = {
+    "partition": "--partition says it",
+    "account": "--account says it",
+    "qos": "--qos says it",
+    "time": "--timeout_seconds says it",
+    "constraint": "--machine=type=… says it",
+    "mincpus": "--machine=cpus=… says it",
+    "tmp": "--machine=disk_gb=… says it",
+    "gpus-per-node": "--machine=worker:accelerator=… says it",
+    "gres": "--machine=worker:accelerator=… says it",
+    "gpus": "--machine=worker:accelerator=… says it",
+}
+_NEVER = {
+    "array": "each job has a --job_dir of its own",
+    "wrap": "a job is a script",
+    "ntasks": "--workers and --ps say how many tasks there are",
+    "ntasks-per-node": "--workers, --ps and --nodes say where tasks run",
+    "export": "tasks need the script's environment; --env adds to it",
+    "no-requeue": "a job is queued again when its time is over",
+    "parsable": "the job's number is read from what sbatch prints",
+    "test-only": "--dry_run prints the script",
+    "wait": "--wait waits for the job",
+}
 
 _BODY = """
-set -u
+{setup}set -u
 
 # To the tasks themselves: an srun that gets SIGTERM kills them.
 end_tasks() {{
@@ -87,6 +112,8 @@ class Allocation:
     # where a partition has OverSubscribe=FORCE.
     first_port: int = 0
     python: str = "python"
+    options: Sequence[str] = ()  # further ones of sbatch, `NAME` or `NAME=VALUE`
+    setup: Sequence[str] = ()  # lines of bash before all else
 
 
 def script(spec: JobSpec, allocation: Allocation) -> str:
@@ -100,8 +127,11 @@ def script(spec: JobSpec, allocation: Allocation) -> str:
     workers = tasks["worker"] + spec.chief_works
     nodes = [str(node) for node in range(allocation.nodes or max(1, workers))]
     placed = Placement(nodes, tasks, allocation.first_port, spec.chief_works)
-    head = "\n".join(map(_directive, _options(spec, allocation, placed)))
+    own = list(_options(spec, allocation, placed))
+    options = [*own, *_further_options(allocation.options, own)]
+    head = "\n".join(map(_directive, options))
     body = _BODY.format(
+        setup=_setup(allocation.setup),
         hosts=placement.HOSTS,
         exports="\n".join(_exports(spec, allocation, tasks)),
         python=shlex.quote(allocation.python),
@@ -153,6 +183,34 @@ def _directive(option: str) -> str:
             "line breaks and control characters"
         )
     return f"#SBATCH --{name}{equals}{shlex.quote(value) if equals else ''}"
+
+
+def _further_options(given: Sequence[str], own: Sequence[str]) -> list[str]:
+    """Options of sbatch that the user adds to those that a job has anyway."""
+    taken = {option.partition("=")[0] for option in own} | _BY_FLAGS.keys() | _NEVER.keys()
+    found = []
+    for option in given:
+        name = option.removeprefix("--").partition("=")[0]
+        if not _LONG_OPTION.fullmatch(name):
+            raise UserError(
+                f"--sbatch={option!r}: write a long option of sbatch, such as "
+                "--sbatch=reservation=NAME or --sbatch=exclude=NODES"
+            )
+        if name in taken:
+            hint = _BY_FLAGS.get(name) or _NEVER.get(name) or "a job sets it itself"
+            raise UserError(f"--sbatch={option}: {hint}; leave it out")
+        found.append(option.removeprefix("--"))
+    return found
+
+
+def _setup(lines: Sequence[str]) -> str:
+    """The lines that prepare the environment, which tasks inherit; one that fails ends the job."""
+    for line in lines:
+        if not line.replace("\t", " ").isprintable():
+            raise UserError(f"--setup={line!r}: write one line of bash each time")
+    if not lines:
+        return ""
+    return "\n".join(["set -e # the lines of --setup", *lines, "set +e", ""])
 
 
 def _first_port(spec: JobSpec, allocation: Allocation) -> str:

@@ -24,6 +24,20 @@ def define_flags(values: flags.FlagValues) -> None:
     string("account", "", "account that pays.")
     string("qos", "", "quality of service.")
     string("python", Allocation.python, "interpreter, on all nodes.")
+    flags.DEFINE_multi_string(
+        "sbatch",
+        [],
+        "Slurm: OPTION or OPTION=VALUE, a further option of sbatch, any number of times, such as "
+        "reservation=NAME, exclude=NODES or mail-type=END.",
+        flag_values=values,
+    )
+    flags.DEFINE_multi_string(
+        "setup",
+        [],
+        "Slurm: a line of bash that the job's script runs first, any number of times, such as "
+        "'module load python/3.11'; one that fails ends the job.",
+        flag_values=values,
+    )
 
 
 def from_flags(values: flags.FlagValues) -> "SlurmTarget":
@@ -34,6 +48,8 @@ def from_flags(values: flags.FlagValues) -> "SlurmTarget":
         values.qos,
         values.first_port,
         values.python,
+        values.sbatch,
+        values.setup,
     )
     # What tasks write is in files that this program reads, as soon as the file system shows it.
     polling = PollOptions(values.wait_seconds, values.poll_seconds, last_looks=1)

@@ -61,13 +61,18 @@ def assert_complete(data, job: Job, epochs: int) -> None:
     assert found.sum() <= epochs * RECORDS + examples["repeated"]
 
 
-def test_a_job_is_submitted_listed_and_followed(submit: Submit, data) -> None:
+def test_a_job_is_submitted_listed_and_followed(slurm: RealSlurm, submit: Submit, data) -> None:
     job = submit(
         f"--data.eval={data.directory}",
-        submit=("--workers=2", "--ps=2", "--evaluator", "--nodes=3", "--name=counting-task"),
+        submit=(
+            *("--workers=2", "--ps=2", "--evaluator", "--nodes=3", "--name=counting-task"),
+            *("--sbatch=nice=7", "--setup=export SEEN_BY=tasks"),
+        ),
         name="first",
     )
     job.see(r"connected to 2 workers and 2 ps")
+    assert slurm.field(job.number, "Nice") == "7"
+    assert job.process("ps").environ()["SEEN_BY"] == "tasks"
     assert job.number in job.cloud_submit("list").stdout
     assert "JobState=RUNNING" in job.cloud_submit("describe", job.number).stdout
     followed = job.cloud_submit("follow", job.number, "--poll_seconds=1")

@@ -41,6 +41,7 @@ JOBS = {
         Allocation(2, "gpu part", "acc't", "high", 4000, "/opt/my python/bin/python"),
     ),
     "alone": (job(roles=(Role("chief", accelerator="gpu", accelerators=1),)), Allocation()),
+    "own lines": (job(), Allocation(options=["nice=7"], setup=["export A=1", "A=$((A + 1))"])),
     "environment": (job(environment={"A": "it's $HOME"}, timeout_seconds=900), Allocation()),
 }
 
@@ -171,6 +172,48 @@ def test_nothing_that_is_given_is_run_by_the_script(tmp_path):
 def test_an_option_that_would_be_several_lines_is_refused(fields, allocation, option):
     with pytest.raises(UserError, match=f"--{option}=.*one line of a script"):
         script(job(**fields), Allocation(**allocation))
+
+
+def test_further_options_of_sbatch_are_passed_on():
+    given = ["reservation=tfps lab", "--exclude=n[1-3]", "contiguous"]
+    found = options(job(), options=given)
+    assert (found["reservation"], found["exclude"]) == ("'tfps lab'", "'n[1-3]'")
+    assert found["contiguous"] == ""
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("nodes=3", "--sbatch=nodes=3: a job sets it itself"),
+        ("--signal=B:USR2@9", "a job sets it itself"),
+        ("partition=gpu", "--partition says it"),
+        ("time=5", "--timeout_seconds says it"),
+        ("array=1-5", "each job has a --job_dir of its own"),
+        ("-C gpu", "write a long option of sbatch"),
+        ("exclude n1", "write a long option of sbatch"),
+        ("comment=a\nb", "a job sets it itself"),
+        ("reservation=a\nb", "is one line of a script"),
+    ],
+)
+def test_an_option_of_sbatch_that_a_job_has_or_cannot_have_is_refused(option, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        script(job(), Allocation(options=[option]))
+
+
+@pytest.mark.parametrize(("last", "code"), [("export SEEN=$((BEFORE + 1))", 0), ("false", 1)])
+def test_lines_of_setup_are_run_first_and_end_the_job_where_one_fails(last, code):
+    rendered = script(job(), Allocation(setup=["BEFORE=22", last]))
+    own, rest = rendered.split("set -u", 1)
+    assert "SLURM" not in own
+    assert "mapfile" in rest
+    check = f"{own}\nset -u\nexec bash -c '[ $SEEN = 23 ]'"
+    environ = {"PATH": os.environ["PATH"]}
+    assert subprocess.run(["bash", "-c", check], env=environ, timeout=PATIENCE).returncode == code
+
+
+def test_a_setup_of_several_lines_in_one_is_refused():
+    with pytest.raises(UserError, match="write one line of bash each time"):
+        script(job(), Allocation(setup=["a\nb"]))
 
 
 @pytest.mark.parametrize(
