@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cloud import job_spec
@@ -100,8 +100,11 @@ def resources(asked: Hardware, disk_gb: int = 0) -> Json:
     return _filled(requests=requests, limits=limits)
 
 
-def placement(asked: Hardware, spot: bool = False) -> Json:
-    """The part of a pod's `spec` that names its nodes; `spot` are those that may be taken away."""
+def placement(asked: Hardware, spot: bool = False, gpus: Iterable[str] = ()) -> Json:
+    """The part of a pod's `spec` that names its nodes; `spot` are those that may be taken away.
+
+    `gpus` are the resources of GPUs whose nodes it may be on without asking for one.
+    """
     selector: dict[str, str] = {}
     tolerations = []
     if asked.machine:
@@ -109,7 +112,8 @@ def placement(asked: Hardware, spot: bool = False) -> Json:
     if asked.accelerator and "/" not in asked.accelerator:
         selector[_GKE_GPU] = asked.accelerator
     if asked.accelerators:
-        tolerations.append({"key": _gpu_resource(asked), "operator": "Exists"})
+        gpus = [_gpu_resource(asked)]
+    tolerations += [{"key": each, "operator": "Exists"} for each in gpus]
     if spot:
         selector[_GKE_SPOT] = "true"
         tolerations.append({"key": _GKE_SPOT, "operator": "Equal", "value": "true"})
@@ -216,7 +220,10 @@ def template(
         pod["volumes"].append(volume)
         pod["containers"][0]["volumeMounts"].append(mount)
     pod |= _filled(serviceAccountName=spec.service_account)
-    pod |= placement(role, spec.spot and role.job in _PREEMPTIBLE)
+    # Machines with GPUs take other pods only if these tolerate it, and a role may name no others.
+    alike = [each for each in spec.roles if each.accelerators and each.machine == role.machine]
+    gpus = sorted({_gpu_resource(each) for each in alike if role.machine})
+    pod |= placement(role, spec.spot and role.job in _PREEMPTIBLE, gpus)
     metadata: Json = {"labels": {**labels_of_parts(spec), **MANAGED_BY}}
     if role.job == "chief" and (port := metrics_port(spec)):
         metadata["annotations"] = prometheus(port, "/metrics")

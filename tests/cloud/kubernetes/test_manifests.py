@@ -1,6 +1,7 @@
 """What the manifests say of tasks and machines, held to the published schemas."""
 
 import copy
+import dataclasses
 import json
 
 import pytest
@@ -112,6 +113,20 @@ def test_gpus_go_to_the_workers_alone(target):
     assert selector == {"cloud.google.com/gke-accelerator": "nvidia-l4"}
     alone = container(pods(target, SPECS["one process"])["chief"])
     assert alone["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_all_pods_of_a_machine_type_that_has_gpus_are_let_onto_it(target):
+    spec = SPECS["gpu"]
+    for machine, tolerating in [("g2-standard-8", {"chief", "worker", "ps"}), ("", {"worker"})]:
+        roles = tuple(dataclasses.replace(role, machine=machine) for role in spec.roles)
+        found = pods(target, dataclasses.replace(spec, roles=roles))
+        assert tolerating == {
+            name
+            for name, pod in found.items()
+            if pod["spec"].get("tolerations")
+            == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+        }
 
 
 @pytest.mark.parametrize("target", TARGETS)
