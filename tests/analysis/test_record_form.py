@@ -94,7 +94,26 @@ def test_values_are_named_by_tokens_ids_texts_and_ranges():
 
 
 def test_the_rows_of_a_table_have_the_tokens_of_its_feature():
-    assert CENSUS.tokens(3, "sex") == ["other", "Female", "Male"]
-    assert CENSUS.tokens(3, "") == ["0", "1", "2"]
-    assert CENSUS.tokens(4, "sex") == ["0", "1", "2", "3"]  # it is no table of these
-    assert CENSUS.tokens(16, "age")[:2] == ["0", "1"]
+    assert CENSUS.rows(3, "sex", {}, 10)[1] == ["other", "Female", "Male"]
+    assert CENSUS.rows(3, "", {}, 10)[1] == ["0", "1", "2"]
+    assert CENSUS.rows(4, "sex", {}, 10)[1] == ["0", "1", "2", "3"]  # it is no table of these
+    ids, names = CENSUS.rows(16, "age", {}, 2)
+    assert (ids.tolist(), names) == ([0, 1], ["0", "1"])
+
+
+def test_rows_without_a_vocabulary_are_those_that_records_have_most_often():
+    features = [("price", "float32"), ("seller", "string"), ("seen", "int64", (None,))]
+    form = RecordForm(tuple(Feature(*each) for each in features), ())
+    records = form.typed(
+        [
+            {"price": 1.0, "seller": "Ulm", "seen": [7, 9]},
+            {"price": 2.0, "seller": "Köln", "seen": [9]},
+            {"price": 3.0, "seller": "Köln", "seen": []},
+        ]
+    )
+    ids, names = form.rows(None, "", records, 10)
+    assert (ids.tolist(), names) == (["Köln".encode(), b"Ulm"], ["Köln", "Ulm"])
+    ids, names = form.rows(None, "seen", records, 1)
+    assert (ids.tolist(), names) == ([9], ["9"])
+    with pytest.raises(UserError, match="part 'price' has none"):
+        form.rows(None, "price", records, 10)

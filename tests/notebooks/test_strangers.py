@@ -53,6 +53,15 @@ def test_a_job_of_the_demo(tmp_path):
     assert "categorical_1/embeddings: 500 rows of 16" in text_of(cells["model"])
 
 
+def test_a_table_without_a_vocabulary(tmp_path):
+    census_job.make(tmp_path, "configs/census_raw.py")
+    parameters = {"CONFIG": "configs/census_raw.py", "TABLE": "", "TOKENS_OF": "occupation"}
+    cells = execute("predictions", tmp_path, {**parameters, "GROUP_BY": "occupation"})
+    assert "a row for each key, each of" in text_of(cells["model"])
+    assert re.search(r"^Sales +\S.* \(-?\d", text_of(cells["rows"]), re.MULTILINE)
+    assert "plane" in drawn(cells)
+
+
 def test_bags_of_ids_and_scores_that_are_no_chances(tmp_path):
     cells = execute_on("weighted_basket", tmp_path, GROUP_BY="shop")
     assert "AUC 0." in text_of(cells["data"])

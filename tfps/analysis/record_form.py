@@ -164,13 +164,43 @@ class RecordForm:
             return _ranges(column)
         return np.array([_text(value, feature) for value in column.tolist()])
 
-    def tokens(self, rows: int, part: str) -> list[str]:
-        """What as many rows of a table are called whose ids a part has; "" for their numbers."""
+    def rows(
+        self, count: int | None, part: str, records: Records, most: int
+    ) -> tuple[npt.NDArray[Any], list[str]]:
+        """Ids of up to `most` rows of a table, and what they are called.
+
+        Args:
+            count: How many rows the table has; None for one without a vocabulary. Its ids are the
+                values that records have most often in the part.
+            part: Whose values are the table's ids; "" for no names, or the first part with ids.
+            records: By feature name.
+            most: How many ids.
+        """
+        if count is None:
+            return self._most_frequent(part, records, most)
+        ids = np.arange(min(count, most))
         for place in self.part(part).places if part else ():
             feature = self._feature(place.feature)
-            if feature.vocabulary_size == rows:
-                return [_text(row, feature) for row in range(rows)]
-        return list(map(str, range(rows)))
+            if feature.vocabulary_size == count:
+                return ids, [_text(row, feature) for row in ids.tolist()]
+        return ids, list(map(str, ids.tolist()))
+
+    def _most_frequent(
+        self, part: str, records: Records, most: int
+    ) -> tuple[npt.NDArray[Any], list[str]]:
+        parts = [self.part(part)] if part else self.parts
+        features = [self._feature(place.feature) for each in parts for place in each.places]
+        keys = [each for each in features if each.dtype != "float32" and not each.vocabulary]
+        if not keys:
+            where = f"part {part!r} has" if part else "records have"
+            raise UserError(
+                f"a table without a vocabulary has numbers or texts as ids; {where} none"
+            )
+        values = records[keys[0].name]
+        flat = values.flat_values.numpy() if isinstance(values, tf.RaggedTensor) else values
+        ids, counts = np.unique(np.asarray(flat).reshape(-1), return_counts=True)
+        ids = ids[np.argsort(-counts, kind="stable")][:most]
+        return ids, [_text(each, keys[0]) for each in ids.tolist()]
 
     def _feature(self, name: str) -> Feature:
         return next(feature for feature in self.features if feature.name == name)
