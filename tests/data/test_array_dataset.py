@@ -231,3 +231,16 @@ def test_columns_are_counted_and_odd_ones_said(tmp_path, caplog):
         f"write_dataset(): {tmp_path}: 'x': 2 of 3 (66.67%) records hold a NaN or an infinity",
         f"write_dataset(): {tmp_path}: 'none': 3 of 3 (100.00%) records have an empty list",
     ]
+
+
+@pytest.mark.parametrize(
+    ("labels", "label", "name"),
+    [
+        (pd.Series([0, 1], name="sold"), None, "sold"),
+        (pd.Series([0, 1]), None, "label"),
+        (pd.Series([0, 1], name="sold"), tfps.Feature("bought", "int64"), "bought"),
+    ],
+)
+def test_a_series_keeps_its_name(tmp_path, labels, label, name):
+    written = tfps.write_dataset(str(tmp_path), {"age": [1, 2]}, labels, label=label)
+    assert [each["name"] for each in written.labels] == [name]

@@ -83,7 +83,7 @@ def _columns_of(
 
 
 def _named(values: Any, known: Sequence[Feature], alone: str) -> Iterator[tuple[str, Any]]:
-    """Columns with their names; a single array has the name of the only feature that is known."""
+    """Columns with their names; a single array has that of the only known feature or its own."""
     if hasattr(values, "column_names"):  # as an Arrow table has
         yield from zip(values.column_names, values.columns, strict=True)
     elif isinstance(values, Mapping) or hasattr(values, "columns"):  # as a data frame has
@@ -95,7 +95,10 @@ def _named(values: Any, known: Sequence[Feature], alone: str) -> Iterator[tuple[
             "of arrays by name"
         )
     else:
-        yield (known[0].name if len(known) == 1 else alone), values
+        # As a Series has it; other arrays with a name, such as h5py's, have that of a place.
+        own = getattr(values, "name", None) if hasattr(values, "to_numpy") else None
+        named = _name(own) if own not in (None, "") else alone
+        yield (known[0].name if len(known) == 1 else named), values
 
 
 def _by_name(frame: Any) -> Mapping[str, Any]:
@@ -219,7 +222,7 @@ def write_dataset(
         y: The label, or a dict of several by name; None where batches bring them, or for none.
         sample_weight: A number per record, which is written as a label of this name.
         features: What the columns are, for vocabularies, dtypes and names; by default what the
-            first records show. A single array that nothing names is `x`.
+            first records show. A single array that nothing names, as a Series is, is `x`.
         label: The same of the labels. A single one that nothing names is `label`.
         shards: Number of files.
         name: Prefix of their names.
