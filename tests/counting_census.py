@@ -19,7 +19,7 @@ from tfps.data.feature import Feature
 from tfps.data.row_format import Field, RowFormat
 from tfps.experiment.experiment import Data, Experiment, Train
 
-unrolling.shorten(2)
+unrolling.set_to(2)
 
 COUNT = "counted"  # the table that counts
 _NUMBERS = ("age", "education_num", "hours_per_week", "capital_gain", "capital_loss")

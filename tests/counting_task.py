@@ -79,6 +79,9 @@ def late_zero(pulled, seconds):
 
 
 def get_config():
+    from tests import unrolling  # here: it loads the chief
+
+    unrolling.as_in_long_runs()
     return Experiment("counting", CountingTask(), Data(shuffle_buffer=1000), Train(batch_size=100))
 
 

@@ -22,7 +22,7 @@ def main() -> None:
     """Misbehaves as it was told from here on, and trains."""
     order = json.loads(sys.argv.pop(1))
     failures.PATIENCE_SECONDS = order.pop("patience")
-    unrolling.shorten(1)
+    unrolling.set_to(1)
     # Better graphs would cost more than they save.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     shim.misbehave(fault=shim.FAULTS.get(order.pop("fault"), shim.NOTHING), **order)

@@ -36,7 +36,7 @@ from tfps.worker.async_loop import AsyncLoop, ExchangeLoop
 from tfps.worker.barrier_loop import BarrierLoop
 from tfps.worker.closures import Closures, LeaseResult
 from tfps.worker.local_sgd import LocalSgdLoop
-from tfps.worker.loop import UNROLL, UNROLL_IN_ONE_PROCESS, Loop, SyncEvery
+from tfps.worker.loop import UNROLL, UNROLL_IN_ONE_PROCESS, UPDATES_PER_COPY, Loop, SyncEvery
 from tfps.worker.step import Step
 from trainer.chief.run_inputs import RunInputs, RunPlan
 
@@ -178,9 +178,7 @@ def _loop(
 ) -> Loop:
     """How a worker trains a lease in a run's mode."""
     mode, depth = inputs.settings.mode, inputs.settings.experiment.train.pipeline_depth
-    unroll = UNROLL if executor.is_remote else UNROLL_IN_ONE_PROCESS
-    if inputs.plan.model.has_loops:
-        unroll = 1  # each copy of a loop takes a worker a second and more to begin
+    unroll = steps_per_iteration(inputs, executor.is_remote)
     if barrier:
         has_backups = isinstance(mode, Sync) and mode.backup_workers > 0
         return BarrierLoop(step, barrier, has_backups, depth, unroll)
@@ -190,6 +188,16 @@ def _loop(
     if isinstance(mode, Async) and mode.batches_per_exchange > 1:
         return ExchangeLoop(step, progress, mode.batches_per_exchange, unroll)
     return AsyncLoop(step, progress, depth, unroll)
+
+
+def steps_per_iteration(inputs: RunInputs, is_remote: bool) -> int:
+    """How many steps an iteration of a worker's loop has in a run."""
+    if inputs.plan.model.has_loops:
+        return 1  # each copy of a loop takes a worker a second and more to begin
+    train = inputs.settings.experiment.train
+    updates = inputs.data.train.records_before(train.epochs) // train.batch_size
+    most = UNROLL if is_remote else UNROLL_IN_ONE_PROCESS
+    return max(1, min(most, updates // UPDATES_PER_COPY))
 
 
 def measure(inputs: RunInputs, results: Iterable[EvaluatedPiece], records: int) -> dict[str, float]:
