@@ -1,5 +1,6 @@
 """Adam on the ps."""
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator
@@ -122,9 +123,7 @@ class Adam(UpdateRule):
         """In how many parts epsilon grows; 0 if next to not at all."""
         # With the highest learning rate weight decay takes most of the row, so that what is added
         # late counts most beside what is added early.
-        rate = self.config["learning_rate"]
-        highest = highest_rate(rate) if self.has_schedule else rate
-        kept = 1.0 - self.config["weight_decay"] * highest if decays else 1.0
+        kept = 1.0 - self.config["weight_decay"] * self._highest_rate if decays else 1.0
         falls = max(1.0 - self._ratio / kept, 0.0) if kept > 0.0 else 0.0
         way = min(_REACH * self._fall / falls, _LEFT) if falls else _LEFT
         if self._fall == 0.0 or way <= _NEXT_TO_NONE:
@@ -141,6 +140,11 @@ class Adam(UpdateRule):
         reach = tf.where(falls > 0.0, _REACH / tf.maximum(falls, 1e-30), math.inf)
         reach = tf.minimum(tf.minimum(reach, missed.count), _LEFT / self._fall)
         return [tf.round(reach * (number / count)) for number in range(count)]
+
+    @functools.cached_property
+    def _highest_rate(self) -> float:
+        rate = self.config["learning_rate"]
+        return highest_rate(rate) if self.has_schedule else rate
 
     @property
     def _fall(self) -> float:

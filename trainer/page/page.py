@@ -33,9 +33,11 @@ def charts_of(jobs: Sequence[JobRecord]) -> list[Chart]:
     names = dict.fromkeys(name for job in jobs for name in job.metric_names() if name != "loss")
     found = [_loss(jobs)]
     if len(jobs) == 1:
-        outputs = [name for name in names if name.endswith(OUTPUT_LOSS)]
-        found.append(_losses_of_outputs(jobs[0], outputs))
-        names = dict.fromkeys(name for name in names if name not in outputs)
+        # The metric `LogLoss` has a name like them.
+        outputs = [x for x in names if x.endswith(OUTPUT_LOSS) and not x.endswith("log_loss")]
+        if len(outputs) > 1:
+            found.append(_losses_of_outputs(jobs[0], outputs))
+            names = dict.fromkeys(name for name in names if name not in outputs)
     else:
         found.append(_loss(jobs, over_time=True))  # which of them is ahead
     found += [*(_metric(jobs, name) for name in names), _speed(jobs)]
@@ -60,7 +62,7 @@ def _loss(jobs: Sequence[JobRecord], over_time: bool = False) -> Chart:
 def _losses_of_outputs(job: JobRecord, names: Sequence[str]) -> Chart:
     series = [
         Series(name.removesuffix(OUTPUT_LOSS), job.metric(name), index, has_dots=True)
-        for index, name in enumerate(names[:COLORS])
+        for index, name in enumerate(names)
     ]
     return Chart("Loss of each output", _RECORDS, series)
 
