@@ -2,7 +2,7 @@
 
 import base64
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jinja2
@@ -24,7 +24,11 @@ _environment = jinja2.Environment(
 def page(version: ServedVersion, name: str) -> tuple[str, str]:
     """The page of a version, and the Content-Security-Policy that lets it run its script."""
     nonce = secrets.token_urlsafe(16)
-    features = [_described(feature) for feature in version.model.features]
+    records = _records(version)
+    features = [
+        {**_described(feature), "may_be_bytes": _may_be_bytes(feature, records)}
+        for feature in version.model.features
+    ]
     html = _environment.get_template(_TEMPLATE).render(
         name=name,
         version=version.number,
@@ -32,7 +36,7 @@ def page(version: ServedVersion, name: str) -> tuple[str, str]:
         features=features,
         converted=", ".join(version.model.converted),
         labels=", ".join(label.name for label in version.model.labels),
-        records=_records(version),
+        records=records,
         nonce=nonce,
     )
     policy = (
@@ -53,6 +57,15 @@ def _described(feature: Feature) -> dict[str, Any]:
         "is_single": feature.shape == (),
         "hint": _hint(feature),
     }
+
+
+def _may_be_bytes(feature: Feature, records: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a feature holds something else than text in the records, or nothing shows it."""
+    if feature.dtype != "string":
+        return False
+    values = [record[feature.name] for record in records]
+    is_shown = any(text for value in values for text in value["texts"])
+    return not is_shown or any(value["is_encoded"] for value in values)
 
 
 def _hint(feature: Feature) -> str:

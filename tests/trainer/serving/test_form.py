@@ -176,7 +176,9 @@ def test_a_file_may_be_chosen_for_bytes_and_is_shown(tmp_path: pathlib.Path) -> 
     with serving(directory) as server, browser() as driver:
         driver.get(server.url)
         before = predict(driver)
-        driver.find_element(By.CSS_SELECTOR, "input[type=file]").send_keys(str(file))
+        chooser = driver.find_element(By.CSS_SELECTOR, "input[type=file]")
+        assert chooser.is_displayed()
+        chooser.send_keys(str(file))
         image = driver.find_element(By.TAG_NAME, "img")
         WebDriverWait(driver, LIMIT).until(
             lambda _: (
@@ -209,6 +211,7 @@ def test_names_and_texts_of_a_model_are_text(tmp_path: pathlib.Path) -> None:
         assert driver.title == f"{name}: version 1"
         assert driver.find_elements(By.TAG_NAME, "b") == []
         assert field(driver, "text").get_attribute("value") == EVIL
+        assert not driver.find_element(By.CSS_SELECTOR, "input[type=file]").is_displayed()
         assert str(predict(driver)) == "[1.5, nan]"
         assert [each.text for each in driver.find_elements(By.CSS_SELECTOR, "#answer p")] == [
             "Infinity",
