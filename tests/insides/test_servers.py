@@ -10,6 +10,7 @@ import subprocess
 import sys
 from typing import Any
 
+import grpc
 import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
@@ -66,6 +67,16 @@ def test_answer_to_get_status(server: tf.distribute.Server) -> None:
     assert seen.identity is not None
     assert str(seen.identity.task) == "localhost 0"
     assert seen.identity.incarnation > 0
+
+
+def test_text_of_a_request_that_cannot_be_read(server: tf.distribute.Server) -> None:
+    """Bytes that are no message: the server runs nothing, and says so."""
+    with grpc.insecure_channel(server.target.removeprefix("grpc://")) as channel:
+        call = channel.unary_unary("/tensorflow.eager.EagerService/RunComponentFunction")
+        with pytest.raises(grpc.RpcError) as error:
+            call(b"\xff\xff", timeout=60)
+    assert error.value.code() is grpc.StatusCode.INTERNAL
+    assert error.value.details() == "Unable to parse request"
 
 
 @pytest.mark.parametrize("name", ["set_server_def", "update_server_def"])
