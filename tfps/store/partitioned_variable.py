@@ -207,9 +207,15 @@ class TensorSlice:
 
     def write(self, first: int, value: tf.Tensor) -> tf.Operation:
         """Overwrites the rows of a chunk in place; under its device."""
+        # A scatter would copy the variable first, and name each row by a number of 8 bytes.
         start = first - self.first
-        rows = tf.range(start, start + value.shape[0], dtype=tf.int64)
-        return scatter(self.variable, rows, value)
+        return tf.raw_ops.ResourceStridedSliceAssign(
+            ref=self.variable.handle,
+            begin=tf.constant([start], tf.int64),
+            end=tf.constant([start + value.shape[0]], tf.int64),
+            strides=tf.constant([1], tf.int64),
+            value=value,
+        )
 
     def write_rows(self, rows: tf.Tensor, values: tf.Tensor) -> None:
         """Overwrites rows of the table `[n]` with slots, and marks them; under its device."""
