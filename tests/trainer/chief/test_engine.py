@@ -5,10 +5,14 @@ import dataclasses
 import tfps
 from configs.smoke import get_config
 from tests.training_fixtures import dataset, inputs_of
+from trainer.chief import engine
 from trainer.chief.engine import steps_per_iteration
 
 
-def test_a_long_run_has_more_steps_in_an_iteration_than_a_short_one(tmp_path):
+def test_a_long_run_has_more_steps_in_an_iteration_than_a_short_one(tmp_path, monkeypatch):
+    # Configs of other tests, which may have been loaded, set others.
+    for name, value in (("UNROLL", 10), ("UNROLL_IN_ONE_PROCESS", 3), ("UPDATES_PER_COPY", 1000)):
+        monkeypatch.setattr(engine, name, value)
     data = dataset(tmp_path / "data", records=100, shards=1).directory
     experiment = get_config()
     experiment = dataclasses.replace(experiment, data=tfps.Data(train=data))
