@@ -188,6 +188,8 @@ CASES = (
         _posts,
         _text_transformer,
         tolerance=DRAWN,
+        # Of 64 updates those on a worker's first parameters are a large part: seen from 0.04 to 0.5.
+        on_cluster=0.6,
     ),
     Case(
         "bidirectional_lstm",
