@@ -188,7 +188,7 @@ CASES = (
         _posts,
         _text_transformer,
         tolerance=DRAWN,
-        # Of 64 updates those on a worker's first parameters are a large part: seen from 0.04 to 0.5.
+        # Of 64 updates, those on a worker's first parameters are a large part: up to 0.5 was seen.
         on_cluster=0.6,
     ),
     Case(
