@@ -20,7 +20,8 @@ _HIGHEST_PORT = 32767  # above it Linux gives ports to anybody
 _MIB = 1 << 20
 _ANY_GPU = "gpu"
 _LONG_OPTION = re.compile(r"[a-z][a-z-]+")
-_BY_FLAGS = {
+# Options of sbatch that the user does not add: what says them, or why a job cannot have them.
+_REFUSED = {
     "partition": "--partition says it",
     "account": "--account says it",
     "qos": "--qos says it",
@@ -31,8 +32,6 @@ _BY_FLAGS = {
     "gpus-per-node": "--machine=worker:accelerator=… says it",
     "gres": "--machine=worker:accelerator=… says it",
     "gpus": "--machine=worker:accelerator=… says it",
-}
-_NEVER = {
     "array": "each job has a --job_dir of its own",
     "wrap": "a job is a script",
     "ntasks": "--workers and --ps say how many tasks there are",
@@ -187,20 +186,19 @@ def _directive(option: str) -> str:
 
 def _further_options(given: Sequence[str], own: Sequence[str]) -> list[str]:
     """Options of sbatch that the user adds to those that a job has anyway."""
-    taken = {option.partition("=")[0] for option in own} | _BY_FLAGS.keys() | _NEVER.keys()
-    found = []
-    for option in given:
-        name = option.removeprefix("--").partition("=")[0]
+    taken = {option.partition("=")[0] for option in own} | _REFUSED.keys()
+    options = [option.removeprefix("--") for option in given]
+    for option in options:
+        name = option.partition("=")[0]
         if not _LONG_OPTION.fullmatch(name):
             raise UserError(
                 f"--sbatch={option!r}: write a long option of sbatch, such as "
                 "--sbatch=reservation=NAME or --sbatch=exclude=NODES"
             )
         if name in taken:
-            hint = _BY_FLAGS.get(name) or _NEVER.get(name) or "a job sets it itself"
-            raise UserError(f"--sbatch={option}: {hint}; leave it out")
-        found.append(option.removeprefix("--"))
-    return found
+            reason = _REFUSED.get(name, "a job sets it itself")
+            raise UserError(f"--sbatch={option}: {reason}; leave it out")
+    return options
 
 
 def _setup(lines: Sequence[str]) -> str:

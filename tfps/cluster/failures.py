@@ -21,8 +21,8 @@ _FORGOTTEN = re.compile(
     r".*?remote target /job:ps/replica:0/task:(\d+)",
     re.DOTALL,
 )
-# A request that did not arrive as it was sent, of which nothing was run. Seen once in some thousand
-# runs, at a busy chief.
+# A request that was damaged on its way: the ps ran nothing of it. Seen once in thousands of runs,
+# on a busy machine.
 _GARBLED = re.compile(
     r"Unable to parse request.*?remote target /job:ps/replica:0/task:(\d+)", re.DOTALL
 )

@@ -95,7 +95,7 @@ def _named(values: Any, known: Sequence[Feature], alone: str) -> Iterator[tuple[
             "of arrays by name"
         )
     else:
-        # As a Series has it; other arrays with a name, such as h5py's, have that of a place.
+        # A Series has a name. Other arrays with one, such as h5py's, have a path.
         own = getattr(values, "name", None) if hasattr(values, "to_numpy") else None
         named = _name(own) if own not in (None, "") else alone
         yield (known[0].name if len(known) == 1 else named), values
@@ -222,7 +222,7 @@ def write_dataset(
         y: The label, or a dict of several by name; None where batches bring them, or for none.
         sample_weight: A number per record, which is written as a label of this name.
         features: What the columns are, for vocabularies, dtypes and names; by default what the
-            first records show. A single array that nothing names, as a Series is, is `x`.
+            first records show. A Series has its own name, another single array is `x`.
         label: The same of the labels. A single one that nothing names is `label`.
         shards: Number of files.
         name: Prefix of their names.

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfps.optimizers.missed_updates import MissedSeries, MissedUpdates, Place, geometric
 from tfps.optimizers.outlook import Series
-from tfps.optimizers.step_sums import LOG_KEPT, highest_rate
+from tfps.optimizers.step_sums import LOG_KEPT, StepSums, highest_rate
 from tfps.optimizers.update_rule import RowUpdate, Slot, Tensors, Update, UpdateRule
 
 # Of the logarithm of a velocity's root: how far it falls while a series falls by this power of e,
@@ -90,13 +90,14 @@ class Adam(UpdateRule):
 
     def _parts(self, missed: MissedUpdates, decays: bool) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
         """Parts of the series, and by how much epsilon has grown in each, `[u, 1]` float64."""
-        series = self.missed_series(missed, decays)
-        count = self._count_of_parts(decays)
+        assert self.series
+        sums, count = self.sums(decays), self._count_of_parts(decays)
+        series = MissedSeries(self.series, sums, missed)
         of_epsilon = self._series_of_epsilon(missed, decays) if count else None
         if not of_epsilon:
             yield series.part(0.0, math.inf), self._even_growth(missed.count)
             return
-        for begin, end in itertools.pairwise([*self._cuts(missed, decays, count), math.inf]):
+        for begin, end in itertools.pairwise([*self._cuts(missed, sums, count), math.inf]):
             part = series.part(begin, end)
             least, most = (self._growth(tf.minimum(missed.count, each)) for each in (begin, end))
             # Divided by epsilon alone it is the series with the ratio `beta_1`.
@@ -115,9 +116,8 @@ class Adam(UpdateRule):
         """The series as if epsilon were all that it is divided by; None where no sum is known."""
         betas = self.config["beta_1"], self.config["beta_2"]
         series = Series(betas[0], betas)
-        if not self.sums(decays, series).has_outlooks:
-            return None
-        return self.missed_series(missed, decays, series)
+        sums = self.sums(decays, series)
+        return MissedSeries(series, sums, missed) if sums.has_outlooks else None
 
     def _count_of_parts(self, decays: bool) -> int:
         """In how many parts epsilon grows; 0 if next to not at all."""
@@ -130,11 +130,11 @@ class Adam(UpdateRule):
             return 0
         return min(math.ceil(way / _APART), _MOST_PARTS)
 
-    def _cuts(self, missed: MissedUpdates, decays: bool, count: int) -> list[Place]:
+    def _cuts(self, missed: MissedUpdates, sums: StepSums, count: int) -> list[Place]:
         """Where parts begin: evenly up to where little is left of the series or the velocity."""
         log_kept = tf.zeros([], tf.float64)
-        if decays:
-            log_kept = self.sums(decays).between(missed.first, missed.end, LOG_KEPT)
+        if sums.weight_decay:
+            log_kept = sums.between(missed.first, missed.end, LOG_KEPT)
             log_kept = tf.math.divide_no_nan(log_kept, missed.count)
         falls = -tf.math.expm1(math.log(self._ratio) - log_kept)
         reach = tf.where(falls > 0.0, _REACH / tf.maximum(falls, 1e-30), math.inf)

@@ -251,15 +251,12 @@ class UpdateRule(abc.ABC):
             return _table(self, weight_decay, series)
         return ConstantSums(self.config["learning_rate"], weight_decay)
 
-    def missed_series(
-        self, missed: MissedUpdates, decays: bool, series: Series | None = None
-    ) -> MissedSeries:
-        """What missed updates add to rows by a series, as a part of what the last one added."""
-        series = series or self.series
-        assert series
-        depends = decays or series.betas
-        sums = self.sums(decays, series) if depends else ConstantSums(rate=0.0, weight_decay=0.0)
-        return MissedSeries(series, sums, missed)
+    def missed_series(self, missed: MissedUpdates, decays: bool) -> MissedSeries:
+        """What missed updates add to rows by `series`, as a part of what the last one added."""
+        assert self.series
+        depends = decays or self.series.betas
+        sums = self.sums(decays) if depends else ConstantSums(rate=0.0, weight_decay=0.0)
+        return MissedSeries(self.series, sums, missed)
 
     def increments(self, before: Tensors, after: Tensors, updates: tf.Tensor) -> list[tf.Tensor]:
         """What updates that were made on a copy add to parameters and to each slot."""
