@@ -46,15 +46,14 @@ def main() -> dict[str, Any]:
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with tf.device(PS):
         variable = tf.Variable(0.0)
-        queue = tf.queue.FIFOQueue(10, [tf.int64], shapes=[[]])
     seen["device"] = variable.device
     connector.leave_layouts_alone()
     print("what goes before is not the cluster's", file=sys.stderr, flush=True)
-    seen |= _closures(coordinator, variable, queue)
+    seen |= _closures(coordinator, variable)
     seen["saved"] = _saved()
     [ps] = addresses["ps"]
     seen["connections"] = sum(1 for _ in sockets.Connections([ps]).open_now())
-    seen["lost"] = _lost(ps, queue)
+    seen["lost"] = _lost(ps)
     seen["retried"] = _retried(coordinator, before)
     assert servers
     return seen
@@ -77,10 +76,9 @@ def _sent_to_tasks() -> dict[str, Any]:
 
 
 def _closures(
-    coordinator: tf.distribute.coordinator.ClusterCoordinator,
-    variable: tf.Variable,
-    queue: tf.queue.FIFOQueue,
+    coordinator: tf.distribute.coordinator.ClusterCoordinator, variable: tf.Variable
 ) -> dict[str, Any]:
+    queue, begun = _queue(), _queue()
     index = tf.function(
         lambda: tf.distribute.coordinator.experimental_get_current_worker_index() + 0
     )
@@ -103,6 +101,7 @@ def _closures(
     @tf.function(autograph=False)
     def wait() -> tf.Tensor:
         with tf.device(PS):
+            begun.enqueue(tf.constant(1, tf.int64))
             return queue.dequeue()
 
     seen: dict[str, Any] = {
@@ -111,12 +110,17 @@ def _closures(
     }
     first = coordinator.schedule(wait)  # the others are in the queue before one fails
     scheduled = [coordinator.schedule(fail, args=(tf.zeros([3]),))]
-    # Whether one has begun by the time `join` cancels them or not, none can end.
     scheduled += [coordinator.schedule(wait) for _ in range(2)]
     queue.enqueue(tf.constant(1, tf.int64))
+    # One of the two has begun when `join` cancels them, and its call is there to be cancelled:
+    # TensorFlow loses a cancellation that comes as a call is made, and `join` waits for ever.
+    while begun.size() < 2:  # asked, as a `dequeue` that waits holds one of few threads at its ps
+        time.sleep(0.05)
     seen["error"] = _kind(coordinator.join)
     assert first.fetch() == 1
     seen["scheduled"] = [_kind(each.fetch) for each in scheduled]
+    # The one that began goes on at its worker, in a thread of those that worker and ps share here.
+    queue.enqueue(tf.constant(1, tf.int64))
     seven = tf.function(lambda: tf.constant(7))
     seen["after"] = int(coordinator.schedule(seven).fetch())
     seen["kept"] = _kept(coordinator, variable)
@@ -151,8 +155,9 @@ def _saved() -> list[Any]:
     return seen
 
 
-def _lost(address: str, queue: tf.queue.FIFOQueue) -> list[str]:
+def _lost(address: str) -> list[str]:
     """What a call says that waits when its connection is shut."""
+    queue = _queue()
     said = []
 
     @tf.function(autograph=False)
@@ -186,6 +191,11 @@ def _retried(
         time.sleep(0.1)
     assert result  # which is never there
     return [[worker, failures.first_line(error)] for worker, error in failed[:1]]
+
+
+def _queue() -> tf.queue.FIFOQueue:
+    with tf.device(PS):
+        return tf.queue.FIFOQueue(10, [tf.int64], shapes=[[]])
 
 
 def _kind(call: Callable[[], Any]) -> str:
