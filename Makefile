@@ -53,7 +53,9 @@ lint: install
 types: install
 	$(BIN)/mypy
 
-# Three processes for two cores: for a quarter of the time a test waits for its programs.
+# Three processes for two cores: for a quarter of the time a test waits for its programs. Each keeps
+# the tests that it has rewritten for the others, so nothing may forbid __pycache__.
+test: export PYTHONDONTWRITEBYTECODE =
 test: lint types
 	$(BIN)/pytest -m 'not slow and not models and not slurm' -n 3 --dist loadfile --no-loadscope-reorder --durations=20
 

@@ -1,7 +1,9 @@
 """Signals and environment as every test finds them; which cases are quick; files by length."""
 
+import contextlib
 import fnmatch
 import gc
+import importlib
 import os
 import signal
 from collections.abc import Iterator
@@ -10,6 +12,7 @@ import pytest
 
 from tests import durations
 from tests.loaded import client
+from tests.project import ROOT
 
 _IGNORED = "TFPS_TESTS_IGNORED_SIGNALS"  # tells pytest's own processes what the first one found
 
@@ -27,6 +30,30 @@ def pytest_configure() -> None:
             signal.signal(number, lambda *_: None)
     # Tracing makes millions of objects that stay: to look through them took 5 % of the time.
     gc.set_threshold(100_000, 50, 50)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Has each process import its own share of the tests first.
+
+    All import all of them, and rewrite the asserts of those that none has kept yet: a third of what
+    collecting takes.
+    """
+    config = session.config
+    worker = getattr(config, "workerinput", None)
+    if worker is None or config.args != config.getini("testpaths"):
+        return
+    paths = sorted((ROOT / "tests").rglob("test_*.py"))
+    for path in paths[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        with contextlib.suppress(Exception, pytest.skip.Exception):  # told when it is collected
+            importlib.import_module(name)
+
+
+def pytest_collection_finish() -> None:
+    """Leaves what imports made out of all later looks for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)  # before those that are slow are left out
