@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -64,6 +64,22 @@ def teller(task: str, labels: Mapping[str, Any]) -> str:
 
 def say(text: str) -> None:
     print(text, flush=True)  # noqa: T201 - what the verbs are for
+
+
+def warn_of_paths_here(spec: JobSpec, is_shared: Callable[[str], bool]) -> None:
+    """Says which paths in a job's arguments its tasks find only if their image has them."""
+    config = spec.argument("config")
+    found = ["config"] if os.path.isabs(config) and not is_shared(config) else []
+    for name in ("data.train", "data.eval"):
+        paths = filter(None, spec.argument(name).split(","))
+        if any("://" not in path and not is_shared(path) for path in paths):
+            found.append(name)
+    if found:
+        said = " and ".join(f"--{name}={spec.argument(name)}" for name in found)
+        say(
+            f"WARNING: tasks see no file of this machine, so {said} must be in their image; put "
+            "data into a bucket (gs://…), and a config into the image"
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from cloud.kubernetes.manifests import JOBSET, TFJOB, KubernetesKind
 from cloud.kubernetes.patch import patched
 from cloud.kubernetes.pod import Volume
 from cloud.kubernetes.sender import KubernetesSender
-from cloud.remote_target import PollOptions, RemoteTarget, say
+from cloud.remote_target import PollOptions, RemoteTarget, say, warn_of_paths_here
 from cloud.target import Request
 from tfps.errors import UserError
 
@@ -76,8 +76,11 @@ class KubernetesTarget(RemoteTarget):
         return self.kubectl.placed(found)
 
     def stage(self, spec: JobSpec) -> None:
+        if self.patch:  # which may ask for what is missed here, and mount it
+            return
+        warn_of_paths_here(spec, lambda path: any(each.holds(path) for each in self.volumes))
         bare = [role.job for role in spec.roles if not (role.cpus and role.memory_bytes)]
-        if bare and not self.patch:
+        if bare:
             say(
                 f"WARNING: {', '.join(bare)} ask for no CPUs or no memory, so their pods may land "
                 "on a full node and are evicted first; give --machine=cpus=4,memory=16GiB"

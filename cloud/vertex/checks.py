@@ -35,20 +35,26 @@ ADDED: dict[str, dict[int, tuple[int, ...]]] = {
     "NVIDIA_TESLA_T4": {0: (1, 2, 4), 32: (2, 4), 64: (4,)},
     "NVIDIA_TESLA_V100": {0: (1, 2, 4, 8), 16: (2, 4, 8), 32: (4, 8), 64: (8,)},
 }
-# GiB of memory of each vCPU, by family and class.
-_GIB_OF_CPU: dict[str, dict[str, float]] = {
-    "c2": {"standard": 4},
-    "c2d": {"standard": 4, "highmem": 8, "highcpu": 2},
-    "c3": {"standard": 4, "highmem": 8, "highcpu": 2},
-    "c3d": {"standard": 4, "highmem": 8, "highcpu": 2},
-    "e2": {"standard": 4, "highmem": 8, "highcpu": 1},
-    "g2": {"standard": 4},
-    "g4": {"standard": 3.75},
-    "m1": {"ultramem": 24, "megamem": 14.9},
-    "n1": {"standard": 3.75, "highmem": 6.5, "highcpu": 0.9},
-    "n2": {"standard": 4, "highmem": 8, "highcpu": 1},
-    "n2d": {"standard": 4, "highmem": 8, "highcpu": 1},
-    "n4": {"standard": 4, "highmem": 8, "highcpu": 2},
+# By family: GiB of memory of each vCPU by class, and the numbers of vCPUs.
+_FAMILIES: dict[str, tuple[dict[str, float], tuple[int, ...]]] = {
+    "c2": ({"standard": 4}, (4, 8, 16, 30, 60)),
+    "c2d": ({"standard": 4, "highmem": 8, "highcpu": 2}, (2, 4, 8, 16, 32, 56, 112)),
+    "c3": ({"standard": 4, "highmem": 8, "highcpu": 2}, (4, 8, 22, 44, 88, 176, 192)),
+    "c3d": ({"standard": 4, "highmem": 8, "highcpu": 2}, (4, 8, 16, 30, 60, 90, 180, 360)),
+    "e2": ({"standard": 4, "highmem": 8, "highcpu": 1}, (2, 4, 8, 16, 32)),
+    "g2": ({"standard": 4}, (4, 8, 12, 16, 24, 32, 48, 96)),
+    "g4": ({"standard": 3.75}, (48, 96, 192, 384)),
+    "m1": ({"ultramem": 24, "megamem": 14.9}, (40, 80, 96, 160)),
+    "n1": ({"standard": 3.75, "highmem": 6.5, "highcpu": 0.9}, (1, 2, 4, 8, 16, 32, 64, 96)),
+    "n2": (
+        {"standard": 4, "highmem": 8, "highcpu": 1},
+        (2, 4, 8, 16, 32, 48, 64, 80, 96, 128),
+    ),
+    "n2d": (
+        {"standard": 4, "highmem": 8, "highcpu": 1},
+        (2, 4, 8, 16, 32, 48, 64, 80, 96, 128, 224),
+    ),
+    "n4": ({"standard": 4, "highmem": 8, "highcpu": 2}, (2, 4, 8, 16, 32, 48, 64, 80)),
 }
 # GiB of memory for each GPU of machines that come with them.
 _GIB_OF_GPU = {
@@ -147,6 +153,9 @@ def mismatch(machine: str, accelerator: str, count: int) -> str:
     if parts[1] in _FAMILIES_WITH_GPUS:
         known = [name for name in BUILT_IN if name.startswith(f"{parts[1]}-")]
         return f"{machine} is not known; machine types of its family are {', '.join(known)}"
+    _, sizes = _FAMILIES.get(parts[1], ({}, ()))  # a family may be younger than this table
+    if sizes and int(parts[2]) not in sizes:
+        return f"{machine} is not known; {parts[1]} machines have {', '.join(map(str, sizes))} vCPUs"
     if not accelerator:
         return ""
     if accelerator not in ADDED:
@@ -171,7 +180,8 @@ def memory_bytes(machine: str) -> int:
     if kind in _GIB_OF_GPU:
         gib = _GIB_OF_GPU[kind] * float(size.removesuffix("g") or 0)
     else:
-        gib = _GIB_OF_CPU.get(family, {}).get(name, 0) * (int(size) if size.isdecimal() else 0)
+        of_cpu, _ = _FAMILIES.get(family, ({}, ()))
+        gib = of_cpu.get(name, 0) * (int(size) if size.isdecimal() else 0)
     return int(gib * (1 << 30))
 
 

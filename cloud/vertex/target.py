@@ -7,7 +7,7 @@ from typing import Any
 from absl import flags
 
 from cloud.job_spec import JobSpec, Role
-from cloud.remote_target import PollOptions, RemoteTarget
+from cloud.remote_target import PollOptions, RemoteTarget, warn_of_paths_here
 from cloud.sdist import Sdist
 from cloud.target import JobClient, Request
 from cloud.vertex import checks
@@ -96,6 +96,7 @@ class VertexTarget(RemoteTarget):
         """Looks where the buckets are, and uploads the package."""
         from cloud.vertex import client, jobs  # they load Google's clients
 
+        warn_of_paths_here(spec, lambda path: path.startswith(_MOUNTED))
         client.check_bucket("--job_dir", spec.job_dir, self.settings.region)
         if self._sdist is not None:
             client.check_bucket("--staging_bucket", spec.package, self.settings.region)

@@ -40,10 +40,14 @@ SPECS = {
 }
 
 
-def render(target, spec, *volumes):
+def target(name, *volumes):
     volumes = [Volume.parse(text) for text in volumes]
-    kind = {"jobset": JOBSET, "tfjob": TFJOB}[target]
-    return KubernetesTarget(PollOptions(1.0), kind, Kubectl("lab"), volumes).render(spec)
+    kind = {"jobset": JOBSET, "tfjob": TFJOB}[name]
+    return KubernetesTarget(PollOptions(1.0), kind, Kubectl("lab"), volumes)
+
+
+def render(name, spec, *volumes):
+    return target(name, *volumes).render(spec)
 
 
 def pods(target, spec):

@@ -4,7 +4,15 @@ import pytest
 
 from cloud.job_spec import Role
 from cloud.kubernetes.pod import Volume
-from tests.cloud.kubernetes.jobs import ARGUMENTS, TARGETS, cluster_roles, job, large, render
+from tests.cloud.kubernetes.jobs import (
+    ARGUMENTS,
+    TARGETS,
+    cluster_roles,
+    job,
+    large,
+    render,
+    target,
+)
 from tfps.errors import UserError
 
 
@@ -50,6 +58,22 @@ def test_what_is_too_large_is_refused(target, spec, message):
 def test_what_kubernetes_cannot_run_is_refused(target, fields, message):
     with pytest.raises(UserError, match=message):
         render(target, job(**fields))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "warned"),
+    [
+        (("--config=/home/me/mine.py",), "--config=/home/me/mine.py"),
+        (("--config=configs/mine.py", "--data.train=data/train"), "--data.train=data/train"),
+        (("--config=/x/c.py", "--data.eval=gs://b/e,/tmp/e"), "--config=/x/c.py and --data.eval="),
+        (("--config=/data/c.py", "--data.train=/data/a,gs://b/c"), ""),
+    ],
+)
+def test_paths_that_no_pod_sees_are_warned_of(arguments, warned, capsys):
+    spec = job(arguments=(*arguments, "--job_dir=gs://b/run"))
+    target("jobset", "claim:/data").stage(spec)
+    said = capsys.readouterr().out
+    assert (f"so {warned}" in said) if warned else ("see no file" not in said)
 
 
 def test_a_tfjob_must_restart_something():

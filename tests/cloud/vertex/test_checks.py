@@ -24,6 +24,10 @@ BOARD = "--tensorboard=projects/p/locations/{}/tensorboards/1"
         (["--machine=type="], "chief: --machine=chief:type=… or --machine=type=… is"),
         (["--machine=worker:type=big"], "worker: big is no machine type; write one such as"),
         (
+            ["--machine=worker:type=n2-standard-7"],
+            "n2-standard-7 is not known; n2 machines have 2, 4, 8, 16,",
+        ),
+        (
             ["--machine=worker:type=g2-standard-8"],
             "g2-standard-8 has NVIDIA_L4:1, not none; correct",
         ),
