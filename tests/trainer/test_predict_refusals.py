@@ -105,6 +105,14 @@ def refused(model, data, tmp_path, message, **options) -> None:
     assert not list(tmp_path.glob("out.csv*"))
 
 
+def test_a_raw_label_where_the_config_converts_it(model, tmp_path):
+    converting = remade(model, tmp_path / "export", converted=["age", "clicked"])
+    assert ExportedModel.load(str(converting)).converted_labels == ("clicked",)
+    (tmp_path / "rows.csv").write_text("age,ids_0,ids_1,town,clicked\n1.5,2,3,Ulm,yes\n")
+    message = r"column clicked: 'yes' is .*; rows\(\) of the model's config converts .*: give --config"
+    refused(converting, tmp_path / "rows.csv", tmp_path, message)
+
+
 @pytest.mark.parametrize("name", ["none.tfrecord", "none-*.csv"])
 def test_data_that_does_not_exist(model, tmp_path, name):
     refused(model, tmp_path / name, tmp_path, "no such file")

@@ -65,7 +65,7 @@ class ExportSchema(NamedTuple):
 
     features: tuple[Feature, ...]
     labels: tuple[Feature, ...]
-    converted: list[str]  # features that the config's rows() make of raw cells
+    converted: list[str]  # features and labels that the config's rows() make of raw cells
     signatures: Mapping[str, str]
     sizes: Mapping[str, int]  # bytes of each other file by relative path; empty for older models
     arguments: Mapping[str, str]

@@ -52,6 +52,7 @@ class ExportedModel:
         labels: What the model has learned.
         converted: Names of features that the config's `rows()` makes of raw cells: the model takes
             what these give.
+        converted_labels: Names of such labels.
         variable_bytes: Memory of its variables, with the index of keys; 0 where not asked for.
     """
 
@@ -65,7 +66,10 @@ class ExportedModel:
         where = f"--model={directory}: {SCHEMA_FILE}"
         read = ExportSchema.of(schema, where)
         self.features, self.labels = read.features, read.labels
-        self.converted = tuple(read.converted)
+        self.converted, self.converted_labels = (
+            tuple(each.name for each in some if each.name in read.converted)
+            for some in (self.features, self.labels)
+        )
         self._arguments = read.arguments
         self._schemas = {item["name"]: item for item in schema["features"]}
         self._label_schemas = {item["name"]: item for item in schema["labels"]}

@@ -369,7 +369,7 @@ def _schema(task: Task, tables: Sequence[ExportedTable]) -> dict[str, Any]:
         "format": FORMAT,
         "features": [exported_files.encode(feature) for feature in task.features()],
         "labels": [label.schema() for label in task.labels()],
-        "converted": converted(task.rows(), task.features()),
+        "converted": converted(task.rows(), [*task.features(), *task.labels()]),
         "signatures": SIGNATURES,
         "arguments": python_arguments(signature_specs(task.features())),
         "tables": [table._asdict() for table in tables],

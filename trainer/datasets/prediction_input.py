@@ -134,7 +134,14 @@ class PredictionInput:
         except tf.errors.OpError as error:
             raise UserError(f"--data={data} cannot be read: {error.message}") from None
         if found in ("csv", "parquet"):
-            rows = PredictionRows(model.features, model.labels, row_format, keep, max_bad_rows)
+            rows = PredictionRows(
+                model.features,
+                model.labels,
+                row_format,
+                keep,
+                max_bad_rows,
+                () if row_format else (*model.converted, *model.converted_labels),
+            )
             return cls(data, paths, rows, total)
         if row_format is not None:
             raise UserError(

@@ -1,6 +1,7 @@
 """Reads files of rows to predict, laid out by a task, a header or Parquet's columns."""
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ from tfps.data.named_columns import with_missing
 from tfps.data.parquet import ParquetBlock
 from tfps.data.row_blocks import Header
 from tfps.data.row_format import Field, RowFormat
-from tfps.errors import UserError
+from tfps.errors import UserError, listed
 from trainer.datasets.record_columns import ListedColumn, RecordColumns, array_of
 from trainer.datasets.row_encoding import BadRows, RowFile, one_by_one
 from trainer.datasets.row_layout import Block, RowLayout, check_kept
@@ -31,7 +32,8 @@ class _Layout:
 class PredictionRows:
     """Reads files of rows, each with or without labels.
 
-    Without a row format a header, or Parquet's columns, name the features.
+    Without a row format a header, or Parquet's columns, name the features; `converted` are those,
+    and labels, that the format of the model's config makes of other cells.
     """
 
     def __init__(
@@ -41,12 +43,19 @@ class PredictionRows:
         row_format: RowFormat | None,
         keep: Sequence[str] = (),
         max_bad_rows: int = 0,
+        converted: Sequence[str] = (),
     ):
         self._features = features
         self._labels = labels
         self._row_format = row_format
         self._keep = tuple(keep)
         self._bad_rows = BadRows(max_bad_rows)
+        self._way_out = "; fix the row"
+        if converted:
+            self._way_out = (
+                f"; rows() of the model's config converts {listed(converted)}: give --config to "
+                "read raw rows"
+            )
 
     @property
     def bad_rows(self) -> int:
@@ -81,7 +90,8 @@ class PredictionRows:
     def _one_by_one(self, block: Block, layout: _Layout) -> RecordColumns | None:
         """The good rows of a block, if there are any."""
         held = (*layout.features, *layout.labels)
-        good = list(one_by_one(block, layout.file.row_format, held, self._bad_rows.add))
+        add = functools.partial(self._bad_rows.add, way_out=self._way_out)
+        good = list(one_by_one(block, layout.file.row_format, held, add))
         if not good:
             return None
         numbers, rows, records = zip(*good, strict=True)

@@ -68,8 +68,8 @@ class Label:
     def head(self) -> str:
         """The last layers."""
         if not self.classes:
-            scale = f"keras.layers.Rescaling({self.deviation:.6g}, {self.mean:.6g})"
-            return f"{scale}(keras.layers.Dense(1)(hidden))"
+            last = "keras.layers.Dense(1)(hidden)"
+            return f"keras.layers.Rescaling({self.deviation:.6g}, {self.mean:.6g})({last})"
         if len(self.classes) == 2:
             return 'keras.layers.Dense(1, activation="sigmoid")(hidden)'
         return f'keras.layers.Dense({len(self.classes)}, activation="softmax")(hidden)'
@@ -77,8 +77,9 @@ class Label:
     @property
     def loss(self) -> str:
         if not self.classes:
-            return "MeanSquaredError"
-        return "BinaryCrossentropy" if len(self.classes) == 2 else "SparseCategoricalCrossentropy"
+            return "mse"
+        is_yes_or_no = len(self.classes) == 2
+        return "binary_crossentropy" if is_yes_or_no else "sparse_categorical_crossentropy"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +107,7 @@ def config_files(table: Table, label_name: str, path: str) -> ConfigFiles:
         )
     label = Label.of(table.columns[label_name])
     stem = posixpath.basename(path).removesuffix(".py")
-    directory = f"{stem}_vocabulary"
+    directory = f"{stem}_files"
     lines, texts, left_out = [], {}, []
     for name, column in table.columns.items():
         if name == label_name:
@@ -116,7 +117,7 @@ def config_files(table: Table, label_name: str, path: str) -> ConfigFiles:
             left_out.append(f"{name}: {kind}")
             continue
         file = re.sub(r"[^\w.-]", "_", name) + ".txt"
-        line, words = _column(column, kind, f"VOCABULARY / {_literal(file)}")
+        line, words = _column(column, kind, f"FILES / {_literal(file)}")
         lines.append(line)
         if words is not None:
             text = "".join(f"{word}\n" for word in words)
@@ -141,7 +142,6 @@ def config_files(table: Table, label_name: str, path: str) -> ConfigFiles:
         directory=directory,
         left_out=[_comment(each) for each in left_out],
         columns=lines,
-        task=_class_name(stem),
         stem=stem,
     )
     return ConfigFiles(path, {path: text, **texts})
@@ -186,11 +186,6 @@ def _in_order(text: str) -> tuple[float, str]:
 def _day(text: str) -> int:
     year, month, day = (int(text[a:b]) for a, b in ((0, 4), (5, 7), (8, 10)))
     return int(days_since_1970(year, month, day))
-
-
-def _class_name(stem: str) -> str:
-    found = "".join(part.title() for part in re.split(r"\W|_", stem))
-    return found if found.isidentifier() else f"Table{found}"
 
 
 def _literal(text: str) -> str:

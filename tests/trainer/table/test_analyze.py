@@ -4,13 +4,13 @@ import datetime
 import random
 from pathlib import Path
 
-import keras
 import pytest
 
 from tests.loaded import client
 from tfps.data import manifest
 from tfps.errors import UserError
 from tfps.experiment import overrides
+from tfps.model.stateless_model import StatelessModel
 from trainer.table.column_kind import kind_of
 from trainer.table.config_text import config_files
 from trainer.table.table_scan import Table, scan
@@ -82,10 +82,10 @@ def test_a_config_builds_a_model_of_raw_columns(table: Table, tmp_path: Path) ->
     assert [each.name for each in task.features()] == names
     assert {each.name: each.default for each in task.features()}["weight"] == -1.0
     text = (tmp_path / "mine.py").read_text()
-    assert "classes = ['no', 'yes']" in text
+    assert "class_id(['no', 'yes'])" in text
     assert max(map(len, text.splitlines())) <= 100
-    assert (tmp_path / "mine_vocabulary" / "tags.txt").read_text().split() == ["b", "a", "c"]
-    assert (tmp_path / "mine_vocabulary" / "town.txt").read_text().split("\n")[0] in (
+    assert (tmp_path / "mine_files" / "tags.txt").read_text().split() == ["b", "a", "c"]
+    assert (tmp_path / "mine_files" / "town.txt").read_text().split("\n")[0] in (
         'Köln, "Süd"',
         "Ulm",
     )
@@ -94,16 +94,21 @@ def test_a_config_builds_a_model_of_raw_columns(table: Table, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("label", "head"),
+    ("label", "loss", "metrics"),
     [
-        ("price", keras.losses.MeanSquaredError),
-        ("zip", keras.losses.SparseCategoricalCrossentropy),
-        ("sold", keras.losses.BinaryCrossentropy),
+        ("price", "mse", {"mse", "mae"}),
+        ("zip", "sparse_categorical_crossentropy", {"accuracy"}),
+        ("sold", "binary_crossentropy", {"auc", "accuracy"}),
     ],
 )
-def test_the_loss_fits_the_label(table: Table, tmp_path: Path, label: str, head: type) -> None:
+def test_the_loss_fits_the_label(
+    table: Table, tmp_path: Path, label: str, loss: str, metrics: set[str]
+) -> None:
     config_files(table, label, str(tmp_path / "mine.py")).write(overwrite=False)
-    assert isinstance(overrides.load(str(tmp_path / "mine.py")).task.loss(), head)
+    task = overrides.load(str(tmp_path / "mine.py")).task
+    StatelessModel(task, 0)  # by which the model is built: tables have no matrix here
+    assert task.source.compiled["loss"] == loss
+    assert set(task.metrics()) == metrics
 
 
 @pytest.mark.parametrize(
