@@ -225,6 +225,9 @@ def test_a_finished_job_trains_nothing_more(
     assert not any("epoch 1 of" in line for line in again.lines)
     for field in ("status", "examples", "epochs", "steps", "metrics"):
         assert again.report[field] == local_run.report[field]
+    assert any("job/export/1 has the model of" in line for line in again.lines)
+    assert again.report["export"] == f"{tmp_path}/job/export/1"
+    assert [path.name for path in (tmp_path / "job" / "export").iterdir()] == ["1"]
 
 
 def test_a_run_that_goes_on_reports_what_is_trained_at_once(

@@ -44,7 +44,7 @@ from trainer.chief.run_inputs import RunInputs, first_records
 _SIZE = 32  # records that are read at once; where one of them is bad, all are left out
 _RECORDS, _MEASURED_RECORDS = 128, 4096
 _MOST_VALUES = 5  # of a drawn feature that varies in length
-_CHECKPOINT, _METRICS = "checkpoint", "metrics"  # in the schema's file
+_CHECKPOINT, _METRICS, _DTYPE = "checkpoint", "metrics", "dtype"  # in the schema's file
 _log = logging.getLogger(__name__)
 
 
@@ -220,6 +220,15 @@ class Exporter:
         # Of an evaluator's versions each is better than all before.
         self._conditions = () if base else settings.experiment.train.export_if
 
+    def exported(self, checkpoint: str) -> str | None:
+        """The newest version, if it is of that checkpoint and written as the run would write it."""
+        newest = versions.newest_version(self._base) if self._has_versions else None
+        schema = _schema_of(newest) if newest else {}
+        dtype = self._inputs.settings.experiment.train.export_dtype
+        return (
+            newest if (schema.get(_CHECKPOINT), schema.get(_DTYPE)) == (checkpoint, dtype) else None
+        )
+
     def export_store(
         self, store: ParameterStore, checkpoint: str, metrics: Mapping[str, float] | None
     ) -> Exported:
@@ -248,7 +257,11 @@ class Exporter:
             task, parameters, data.eval or data.train.of_epoch(0), not encoding.is_exact
         )
         found = self._place(metrics or {})
-        facts = {_CHECKPOINT: checkpoint, _METRICS: dict(metrics or {})}
+        facts = {
+            _CHECKPOINT: checkpoint,
+            _METRICS: dict(metrics or {}),
+            _DTYPE: train.export_dtype,
+        }
         predictions = export(task, parameters, found.path, sample, ExportForm(encoding), facts)
         if not encoding.is_exact:
             _log.info("%s", DtypeCost.of(task, parameters.layout, encoding, sample, predictions))
@@ -273,10 +286,17 @@ class Exporter:
 
 def metrics_of(version: str) -> dict[str, Any]:
     """What was measured of an exported version, by metric; nothing where it does not say."""
+    found = _schema_of(version).get(_METRICS)
+    if not isinstance(found, dict):
+        _log.warning("%s does not say what was measured of it", version)
+        return {}
+    return found
+
+
+def _schema_of(version: str) -> dict[str, Any]:
+    """What a version's file says of it; nothing if it cannot be read."""
     try:
         content = json.loads(files.read(posixpath.join(version, SCHEMA_FILE)))
     except (FileNotFoundError, json.JSONDecodeError):
-        _log.warning("%s does not say what was measured of it", version)
         return {}
-    found = content.get(_METRICS) if isinstance(content, dict) else None
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}

@@ -184,6 +184,10 @@ class Training:
             return
         last, exporter = self._last(), Exporter(self._inputs)
         checkpoint = (self._best() or last) if self._train.export == BEST else last
+        if path := exporter.exported(checkpoint.name):
+            _log.info("%s has the model of %s: delete it to export again", path, checkpoint.name)
+            self._report.update(export=path, export_refused=None)
+            return
         metrics = self._evaluations.metrics_of(checkpoint)
         if checkpoint.name == last.name:
             exported = self._ps_calls(

@@ -123,6 +123,10 @@ def test_each_run_exports_a_version_and_old_ones_go(data, tmp_path):
         done = train(data, tmp_path, epochs=epochs, keep_exports=1)
     assert exported(tmp_path) == {"2": Evaluations(JobDir(tmp_path)).all()[1].checkpoint}
     assert done["export"] == f"{tmp_path}/export/2"
+    assert train(data, tmp_path, epochs=2)["export"] == done["export"]  # it has that model already
+    assert set(exported(tmp_path)) == {"2"}
+    train(data, tmp_path, epochs=2, keep_exports=1, export_dtype="int8")
+    assert set(exported(tmp_path)) == {"3"}
 
 
 @pytest.mark.slow
