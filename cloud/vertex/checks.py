@@ -155,7 +155,8 @@ def mismatch(machine: str, accelerator: str, count: int) -> str:
         return f"{machine} is not known; machine types of its family are {', '.join(known)}"
     _, sizes = _FAMILIES.get(parts[1], ({}, ()))  # a family may be younger than this table
     if sizes and int(parts[2]) not in sizes:
-        return f"{machine} is not known; {parts[1]} machines have {', '.join(map(str, sizes))} vCPUs"
+        shown = ", ".join(map(str, sizes))
+        return f"{machine} is not known; {parts[1]} machines have {shown} vCPUs"
     if not accelerator:
         return ""
     if accelerator not in ADDED:

@@ -109,7 +109,7 @@ def test_a_raw_label_where_the_config_converts_it(model, tmp_path):
     converting = remade(model, tmp_path / "export", converted=["age", "clicked"])
     assert ExportedModel.load(str(converting)).converted_labels == ("clicked",)
     (tmp_path / "rows.csv").write_text("age,ids_0,ids_1,town,clicked\n1.5,2,3,Ulm,yes\n")
-    message = r"column clicked: 'yes' is .*; rows\(\) of the model's config converts .*: give --config"
+    message = r"column clicked: 'yes' is .*; rows\(\) of the model's config .*: give --config to"
     refused(converting, tmp_path / "rows.csv", tmp_path, message)
 
 
