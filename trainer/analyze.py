@@ -4,7 +4,8 @@
 
 The table is CSV files with a header, also .gz, Parquet files, or a dataset. It is read once, in
 parallel and in bounded memory. Distinct values and the most frequent ones are exact up to 4,096 of
-them, estimated beyond (marked `~`); medians are right within 1.3 % of the rows.
+them, estimated beyond (marked `~`); medians are right within 1.3 % of the rows. `--page=FILE.html`
+draws each column's values.
 
 With `--label` and `--output` a config of Keras layers is written, and next to it the vocabularies
 that these load. It trains at once, and is yours to change.
@@ -29,7 +30,8 @@ def _define_flags() -> None:
     )
     flags.DEFINE_string("label", "", "Column that the config learns.")
     flags.DEFINE_string("output", "", "File of the config to write, such as mine.py.")
-    flags.DEFINE_boolean("overwrite", False, "Replace a config and its vocabularies.")
+    flags.DEFINE_string("page", "", "File of HTML to write, which shows each column's values.")
+    flags.DEFINE_boolean("overwrite", False, "Replace a config, its vocabularies and a page.")
     flags.DEFINE_integer(
         "processes", os.cpu_count() or 1, "How many read the table.", lower_bound=1
     )

@@ -91,13 +91,14 @@ def _round_step(least: float, unit: str) -> float:
     """The smallest round number that is no less."""
     if unit == SECONDS and least > 1:
         days = least / _DAY
-        return next((x for x in _ROUND_SECONDS if x >= least), None) or _DAY * _decimal_step(days)
+        return next((x for x in _ROUND_SECONDS if x >= least), None) or _DAY * decimal_step(days)
     if unit == BYTES and least >= 1024:
         return 2.0 ** math.ceil(math.log2(least))
-    return _decimal_step(least)
+    return decimal_step(least)
 
 
-def _decimal_step(least: float) -> float:
+def decimal_step(least: float) -> float:
+    """The smallest 1, 2 or 5 times a power of ten that is no less."""
     size = 10.0 ** math.floor(math.log10(least))
     return next(factor * size for factor in (1, 2, 5, 10) if factor * size >= least * (1 - 1e-9))
 

@@ -8,11 +8,12 @@ import sys
 from absl import flags
 
 from tfps.errors import UserError
-from tfps.storage import objects
+from tfps.storage import files, objects
 from tfps.storage.objects import Use
 from tfps.storage.paths import is_local
 from trainer.table.column_summary import sketches
 from trainer.table.config_text import config_files
+from trainer.table.table_page import page
 from trainer.table.table_scan import scan
 from trainer.table.table_text import table_lines
 
@@ -24,9 +25,15 @@ def run() -> None:
     if values.output and not (is_local(values.output) and values.output.endswith(".py")):
         raise UserError(f"--output={values.output} must be a local file that ends in .py")
     sketches()
-    objects.check([Use("--input", values.input)])
+    uses = [Use("--page", values.page, writes=True)] if values.page else []
+    objects.check([Use("--input", values.input), *uses])
+    if values.page and files.exists(values.page) and not values.overwrite:
+        raise UserError(f"--page={values.page} is there already; replace it with --overwrite")
     table = scan(values.input, "--input", values.processes)
     sys.stdout.write("\n".join([*table_lines(table), ""]))
+    if values.page:
+        files.replace(values.page, page(table), "partial")
+        sys.stdout.write(f"\npage: {values.page}\n")
     if not values.output:
         return
     config = config_files(table, values.label, values.output)

@@ -5,7 +5,7 @@ import dataclasses
 import importlib
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -162,6 +162,10 @@ class Numbers:
 
     def quantile(self, share: float) -> float:
         return float(self._quantiles.get_quantile(share))
+
+    def shares(self, edges: Sequence[float]) -> list[float]:
+        """Shares of the numbers below the first edge, between two, and from the last on."""
+        return list(map(float, self._quantiles.get_pmf(list(edges))))
 
 
 class ColumnSummary:

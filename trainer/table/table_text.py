@@ -37,8 +37,13 @@ def cells_of(column: ColumnSummary) -> tuple[str, ...]:
 
 def table_lines(table: Table) -> list[str]:
     rows = [cells_of(column) for column in table.columns.values()]
+    return [f"{table.data}: {count_of(table)}", "", *text_table(HEADER, rows, _RIGHT)]
+
+
+def count_of(table: Table) -> str:
+    """How many rows a table has."""
     bad = f", {table.bad_rows:,} bad ones left out" if table.bad_rows else ""
-    return [f"{table.data}: {table.rows:,} rows{bad}", "", *text_table(HEADER, rows, _RIGHT)]
+    return f"{table.rows:,} rows{bad}"
 
 
 def _most_frequent(column: ColumnSummary) -> str:

@@ -1,5 +1,6 @@
 """`trainer.analyze`: from a table to a config that trains."""
 
+import dataclasses
 import datetime
 import random
 from pathlib import Path
@@ -12,7 +13,9 @@ from tfps.errors import UserError
 from tfps.experiment import overrides
 from tfps.model.stateless_model import StatelessModel
 from trainer.table.column_kind import kind_of
+from trainer.table.column_summary import ColumnSummary
 from trainer.table.config_text import config_files
+from trainer.table.table_page import _drawn, page
 from trainer.table.table_scan import Table, scan
 
 KINDS = {
@@ -153,6 +156,28 @@ def test_parquet_and_other_delimiters_show_the_same(table: Table, tmp_path: Path
         assert other.columns["price"].numbers.moments.mean == pytest.approx(
             table.columns["price"].numbers.moments.mean
         )
+
+
+def test_a_page_draws_each_column(table: Table) -> None:
+    found = page(dataclasses.replace(table, data="<rows>.csv"))
+    assert "&lt;rows&gt;.csv" in found
+    assert "<rows>" not in found
+    assert 'Köln, &#34;Süd&#34;</td><td class="bar"><i style="width: ' in found
+    assert found.count('<section class="card" style') == len(KINDS) - 2  # without numbers of rows
+    assert "below 0.1</td>" in found
+
+
+def test_ranges_of_numbers_hold_every_number() -> None:
+    column = ColumnSummary("x")
+    column.add([str(k) for k in range(1000)] + ["1000000"])
+    [(_, bars)] = [_drawn(column)]
+    assert [bar.text for bar in bars[:2]] == ["below 100", "100 to 200"]
+    assert bars[-1].text == "900 and more"
+    assert [round(bar.share, 2) for bar in bars] == [0.1] * 10
+    column = ColumnSummary("x")
+    column.add(["7"] * 9900 + [str(k) for k in range(1000, 1020)])
+    [(_, bars)] = [_drawn(column)]
+    assert [(bar.text, bar.share) for bar in bars] == [("below 7", 0.0), ("7 and more", 1.0)]
 
 
 @pytest.mark.slow
