@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import keras
 import numpy as np
 
+from tfps.evaluation.curves import ScoreCurves
 from tfps.evaluation.grouped_records import GroupedRecords
 from tfps.experiment import metrics
 from tfps.experiment.metrics import SummedMetric, as_binary, auc
@@ -87,6 +88,23 @@ class RunningAuc:
         unknown = float((positives[::2] * negatives[::2]).sum()) / 2
         return BoundedAuc(above / pairs, unknown / pairs)
 
+    def curves(self) -> ScoreCurves | None:
+        """ROC and calibration of all records; None if a class is absent or a prediction is nan."""
+        if self._has_nan or not self._records:
+            return None
+        if self._edges is None:
+            scores, places = np.unique(np.concatenate(self._scores), return_inverse=True)
+            is_positive = np.concatenate(self._labels)
+            negatives, positives = (
+                np.bincount(places[which], minlength=len(scores))
+                for which in (~is_positive, is_positive)
+            )
+            return ScoreCurves.of(scores, negatives, positives)
+        filled = np.flatnonzero(self._counts.sum(0))
+        below, above = (self._edges[(filled - before) // 2] for before in (1, 0))
+        negatives, positives = self._counts[:, filled]
+        return ScoreCurves.of((below + above) / 2, negatives, positives)
+
     def _begin_to_count(self) -> None:
         labels, scores = np.concatenate(self._labels), np.concatenate(self._scores)
         self._labels, self._scores = [], []
@@ -117,6 +135,7 @@ class Measured(NamedTuple):
 
     value: float
     note: str = ""
+    curves: ScoreCurves | None = None  # of an AUC
 
 
 class Accumulator(Protocol):
@@ -171,7 +190,7 @@ class _Auc:
     def result(self) -> Measured:
         found = self._running.result()
         note = f"is within {found.bound:.1e} of the exact area" if found.bound else ""
-        return Measured(found.value, note)
+        return Measured(found.value, note, self._running.curves())
 
 
 class _Sums:

@@ -34,6 +34,8 @@ class Evaluation:
     metrics: dict[str, float]
     seconds: float
     dataset: dict[str, Any]
+    # The points of `ScoreCurves` by metric, such as `auc`, and curve.
+    curves: dict[str, dict[str, list[list[float]]]] = dataclasses.field(default_factory=dict)
 
     @property
     def has_ended_epoch(self) -> bool:

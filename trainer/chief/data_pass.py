@@ -293,7 +293,7 @@ class DataPass:
 
     def _measure(self) -> None:
         results = (result for _, result in self._results(None, 0))
-        metrics = measure(self._engine.inputs, results, self._data.records)
+        metrics = measure(self._engine.inputs, results, self._data.records).metrics
         said = ", ".join(f"{name} {value:.6f}" for name, value in metrics.items())
         path, records = self._plan.checkpoint.path, f"{self._data.records:,}"
         _log.info("evaluated %s on %s records: %s", path, records, said)

@@ -5,7 +5,7 @@ import functools
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -25,6 +25,7 @@ from tfps.coordinator.lanes import lanes_of
 from tfps.coordinator.worker_coordinator import WorkerCoordinator
 from tfps.data.feature import Feature
 from tfps.data.record_source import Piece, RecordSource, pieces_of
+from tfps.evaluation.curves import ScoreCurves
 from tfps.evaluation.history import Evaluation
 from tfps.evaluation.metrics import EvaluatedPiece, RunningMetrics
 from tfps.experiment.experiment import Experiment
@@ -127,7 +128,7 @@ class Engine:
         data, began = self.inputs.data.eval, time.monotonic()
         assert data is not None
         results = self.coordinator.evaluate(evaluation_pieces(self.inputs))
-        metrics = measure(self.inputs, results, data.records)
+        metrics, curves = measure(self.inputs, results, data.records)
         return Evaluation(
             checkpoint=checkpoint.name,
             steps=checkpoint.steps,
@@ -136,6 +137,7 @@ class Engine:
             metrics=metrics,
             seconds=round(time.monotonic() - began, 3),
             dataset=data.identity,
+            curves={name: found._asdict() for name, found in curves.items()},
         )
 
 
@@ -200,21 +202,31 @@ def steps_per_iteration(inputs: RunInputs, is_remote: bool) -> int:
     return max(1, min(most, updates // UPDATES_PER_COPY))
 
 
-def measure(inputs: RunInputs, results: Iterable[EvaluatedPiece], records: int) -> dict[str, float]:
-    """The loss, the task's metrics and the model's own by name; notes on them are logged."""
+class Measurement(NamedTuple):
+    """What an evaluation measured: the loss, the task's metrics and the model's own, by name."""
+
+    metrics: dict[str, float]
+    curves: dict[str, ScoreCurves]  # of each metric that has them
+
+
+def measure(inputs: RunInputs, results: Iterable[EvaluatedPiece], records: int) -> Measurement:
+    """Measures all results of an evaluation; notes on them are logged."""
     measured, loss_sum = RunningMetrics(inputs.settings.experiment.task), 0.0
     of_layers = []
     for result in results:
         measured.add(result.labels, result.predictions)
         loss_sum += float(result.loss_sum)
         of_layers.append(result.measured)
-    metrics = {"loss": loss_sum / records}
+    metrics, curves = {"loss": loss_sum / records}, {}
     for name, found in measured.result().items():
         metrics[name] = found.value
+        if found.curves:
+            curves[name] = found.curves
         if found.note:
             _log.info("%s %s", name, found.note)
     own = inputs.plan.model.layer_metrics.result(of_layers)
-    return metrics | {name: value for name, value in own.items() if name not in metrics}
+    others = {name: value for name, value in own.items() if name not in metrics}
+    return Measurement(metrics | others, curves)
 
 
 def evaluation_pieces(inputs: RunInputs) -> Iterator[Piece]:

@@ -2,10 +2,11 @@
 
 import bisect
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Self, TypeVar
 
 from tfps.errors import UserError
+from tfps.evaluation.history import Evaluations
 from tfps.job_dir import JobDir
 from tfps.job_dir import report as report_file
 from tfps.job_dir.report import Report
@@ -30,6 +31,10 @@ class JobRecord:
     job_dir: JobDir
     report: Report
     events: Sequence[RunEvent]  # in order; none of a job of an earlier version
+    # Points of ROC and calibration by metric and curve, of the best evaluation, else of the last.
+    curves: Mapping[str, Mapping[str, Sequence[Sequence[float]]]] = dataclasses.field(
+        default_factory=dict
+    )
 
     @classmethod
     def read(cls, path: str) -> Self:
@@ -38,7 +43,7 @@ class JobRecord:
         found = report_file.load(job_dir)
         if found is None:
             raise UserError(f"{job_dir} holds no report.json: no job ran there")
-        return cls(job_dir, found, recorder.read(job_dir))
+        return cls(job_dir, found, recorder.read(job_dir), _curves(job_dir, found))
 
     @property
     def name(self) -> str:
@@ -95,3 +100,14 @@ class JobRecord:
     def speeds(self) -> list[Point]:
         """Seconds since the job began, and records per second."""
         return [(x.at - self.began, x.examples_per_second) for x in self.all(Sampled)]
+
+
+def _curves(
+    job_dir: JobDir, report: Report
+) -> Mapping[str, Mapping[str, Sequence[Sequence[float]]]]:
+    best = report.best_evaluation.evaluation if report.best_evaluation else None
+    found = Evaluations(job_dir).all()
+    chosen = [
+        each for each in found if best and (each.epoch, each.steps) == (best.epoch, best.steps)
+    ]
+    return (chosen or found)[-1].curves if found else {}

@@ -1,5 +1,6 @@
 """Puts charts and tables into one file of HTML, which needs nothing else to be shown."""
 
+import dataclasses
 import itertools
 import logging
 import time
@@ -20,7 +21,7 @@ from tfps.monitoring.events import (
     TasksMeasured,
 )
 from tfps.storage import files
-from trainer.page.chart import BYTES, COLORS, SECONDS, SHARE, Chart, Mark, Series
+from trainer.page.chart import BYTES, COLORS, SECONDS, SHARE, Chart, Mark, Point, Series
 from trainer.page.job_record import JobRecord
 from trainer.page.tables import tables_of
 
@@ -40,7 +41,7 @@ def charts_of(jobs: Sequence[JobRecord]) -> list[Chart]:
             names = dict.fromkeys(name for name in names if name not in outputs)
     else:
         found.append(_loss(jobs, over_time=True))  # which of them is ahead
-    found += [*(_metric(jobs, name) for name in names), _speed(jobs)]
+    found += [*(_metric(jobs, name) for name in names), *_of_scores(jobs), _speed(jobs)]
     if len(jobs) == 1:
         found += [_idle(jobs[0]), _memory(jobs[0]), _staleness(jobs[0])]
     return [chart for chart in found if not chart.is_empty]
@@ -78,6 +79,36 @@ def _metric(jobs: Sequence[JobRecord], name: str) -> Chart:
         for index, job in enumerate(jobs)
     ]
     return Chart(name, _RECORDS, series)
+
+
+def _of_scores(jobs: Sequence[JobRecord]) -> list[Chart]:
+    """ROC and calibration of yes-or-no labels, with what a useless and a perfect model has."""
+    charts = []
+    for curve, title, x, even in (
+        ("roc", "ROC: positives found", "share of negatives taken for positives", "by chance"),
+        ("calibration", "Calibration: share of positives", "mean prediction", "as predicted"),
+    ):
+        series = [
+            Series(_of_job(job, jobs, metric), _pairs(curves[curve]), 0, has_dots=curve != "roc")
+            for job in jobs
+            for metric, curves in job.curves.items()
+        ]
+        series = [dataclasses.replace(each, color=k) for k, each in enumerate(series)]
+        most = max((max(point) for each in series for point in each.drawn), default=0.0)
+        if most:
+            series.append(Series(even, [(0.0, 0.0), (most, most)], len(series)))
+            charts.append(Chart(title, x, series))
+    return charts
+
+
+def _of_job(job: JobRecord, jobs: Sequence[JobRecord], metric: str) -> str:
+    """What an AUC is of: the label where there are several, and the job likewise."""
+    label = metric.removesuffix("auc").rstrip("_")
+    return " ".join(filter(None, [job.name if len(jobs) > 1 else "", label])) or "predictions"
+
+
+def _pairs(points: Sequence[Sequence[float]]) -> list[Point]:
+    return [(x, y) for x, y in points]
 
 
 def _speed(jobs: Sequence[JobRecord]) -> Chart:

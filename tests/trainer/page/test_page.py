@@ -7,6 +7,7 @@ import pytest
 
 from tests.loaded import client
 from tests.trainer.page.jobs import evaluated, events, sampled, write
+from tfps.evaluation.history import Evaluation, Evaluations
 from trainer.page.job_record import JobRecord
 from trainer.page.page import charts_of, page
 from trainer.page.tables import tables_of
@@ -80,6 +81,24 @@ def test_the_losses_of_outputs_share_a_chart(tmp_path):
         "sold": [(2500, 0.25)],
         "days": [(2500, 0.75)],
     }
+
+
+def test_curves_of_scores_are_of_the_best_evaluation(job):
+    """The job's best evaluation is neither the first nor the last that has curves."""
+    best = job.report.best_evaluation.evaluation
+    for number, (epoch, steps) in enumerate([(0, 1), (best.epoch, best.steps), (9, 900)]):
+        roc, calibration = [[0, 0], [0.1 * number, 0.5], [1, 1]], [[0.1, 0.02], [0.3, 0.25]]
+        curves = {"sold_auc": {"roc": roc, "calibration": calibration}}
+        name = f"{epoch:09}-0"
+        found = Evaluation(name, steps, epoch, 9, {"sold_auc": 0.7}, 1.0, {}, curves)
+        Evaluations(job.job_dir).write(found)
+    drawn = charts_of([JobRecord.read(job.job_dir)])
+    charts = {chart.title.partition(":")[0]: chart for chart in drawn}
+    roc, chance = charts["ROC"].series
+    assert (roc.name, roc.points[1], chance.points) == ("sold", (0.1, 0.5), [(0, 0), (1, 1)])
+    calibration, even = charts["Calibration"].series
+    assert calibration.points == [(0.1, 0.02), (0.3, 0.25)]
+    assert even.points == [(0, 0), (0.3, 0.3)]
 
 
 def test_what_came_of_a_job_is_read_before_its_curves(job):
