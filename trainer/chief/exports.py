@@ -225,9 +225,8 @@ class Exporter:
         newest = versions.newest_version(self._base) if self._has_versions else None
         schema = _schema_of(newest) if newest else {}
         dtype = self._inputs.settings.experiment.train.export_dtype
-        return (
-            newest if (schema.get(_CHECKPOINT), schema.get(_DTYPE)) == (checkpoint, dtype) else None
-        )
+        is_same = (schema.get(_CHECKPOINT), schema.get(_DTYPE)) == (checkpoint, dtype)
+        return newest if is_same else None
 
     def export_store(
         self, store: ParameterStore, checkpoint: str, metrics: Mapping[str, float] | None
