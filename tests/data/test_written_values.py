@@ -165,5 +165,6 @@ def test_many_values_come_back_or_are_refused(tmp_path_factory, form, cells):
 
 def test_text_of_arrow_that_is_no_utf_8_is_refused_with_its_record(tmp_path):
     column = pa.array([["a"], [], ["", b"\x80"]])
-    with pytest.raises(UserError, match=r"column 'a', record 2.* is no UTF-8 .*binary"):
-        tfps.write_dataset(str(tmp_path / "data"), {"a": column})
+    for given in (column, pd.Series(column, [7, 8, 9], pd.ArrowDtype(column.type))):
+        with pytest.raises(UserError, match=r"column 'a', record 2.* is no UTF-8 .*binary"):
+            tfps.write_dataset(str(tmp_path / "data"), {"a": given})

@@ -67,34 +67,37 @@ def _of_frame(values: Any) -> Array | list[Any]:
     if hasattr(values, "isna") and (missing := np.asarray(values.isna())).any():
         raise Refusal(_first(missing), f"the value is missing; {exact_values.MISSING}")
     missing_count = getattr(values, "null_count", 0)
-    if not (missing_count() if callable(missing_count) else missing_count):
-        array = _array_of_frame(values)
-        if array.dtype.kind in _NUMBERS:
-            return array
+    has_missing = missing_count() if callable(missing_count) else missing_count
     names = ("to_pylist", "to_list", "tolist")
     to_list = next(getattr(values, name) for name in names if hasattr(values, name))
     try:
+        if not has_missing and (array := _array_of_frame(values)).dtype.kind in _NUMBERS:
+            return array
         return list(to_list())
     except UnicodeDecodeError as error:
-        place = next(number for number in range(len(values)) if not _is_text(values[number]))
+        place = next(number for number in range(len(values)) if not _is_text(values, number))
         why = f"the text is no UTF-8 ({error}); cast the column to pyarrow's binary"
         raise Refusal((place,), why) from None
 
 
-def _is_text(scalar: Any) -> bool:
-    """Whether a value of pyarrow's can be had, in which text may be any bytes."""
+def _is_text(values: Any, number: int) -> bool:
+    """Whether a value of pyarrow's, or pandas' of it, can be had: its text may be any bytes."""
     try:
-        scalar.as_py()
+        scalar = values.iloc[number] if hasattr(values, "iloc") else values[number]
+        if hasattr(scalar, "as_py"):
+            scalar.as_py()
     except UnicodeDecodeError:
         return False
     return True
 
 
 def _array_of_frame(values: Any) -> Array:
+    # pyarrow's type, also of a pandas column of it
+    kind = getattr(values, "type", None) or getattr(values.dtype, "pyarrow_dtype", None)
+    if getattr(kind, "num_fields", 0):  # lists, in which values may be missing, or text no text
+        return np.empty(0, object)
     if not hasattr(values, "to_pylist"):
         return np.asarray(values.to_numpy())
-    if values.type.num_fields:  # pyarrow's lists, in which values may be missing
-        return np.empty(0, object)
     return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
