@@ -89,7 +89,12 @@ def _of_scores(jobs: Sequence[JobRecord]) -> list[Chart]:
         ("calibration", "Calibration: share of positives", "mean prediction", "as predicted"),
     ):
         series = [
-            Series(_of_job(job, jobs, metric), _pairs(curves.get(curve, ())), 0, has_dots=curve != "roc")
+            Series(
+                _of_job(job, jobs, metric),
+                _pairs(curves.get(curve, ())),
+                0,
+                has_dots=curve != "roc",
+            )
             for job in jobs
             for metric, curves in job.curves.items()
         ]
