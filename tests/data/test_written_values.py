@@ -168,3 +168,9 @@ def test_text_of_arrow_that_is_no_utf_8_is_refused_with_its_record(tmp_path):
     for given in (column, pd.Series(column, [7, 8, 9], pd.ArrowDtype(column.type))):
         with pytest.raises(UserError, match=r"column 'a', record 2.* is no UTF-8 .*binary"):
             tfps.write_dataset(str(tmp_path / "data"), {"a": given})
+
+
+def test_values_of_arrow_without_fields_are_refused(tmp_path):
+    column = pa.array([{}, {}])
+    with pytest.raises(UserError, match=r"column 'a', record 0"):
+        tfps.write_dataset(str(tmp_path / "data"), {"a": column})

@@ -93,10 +93,11 @@ def _is_text(values: Any, number: int) -> bool:
 
 def _array_of_frame(values: Any) -> Array:
     # pyarrow's type, also of a pandas column of it
-    kind = getattr(values, "type", None) or getattr(values.dtype, "pyarrow_dtype", None)
+    is_arrow = hasattr(values, "to_pylist")
+    kind = values.type if is_arrow else getattr(values.dtype, "pyarrow_dtype", None)
     if getattr(kind, "num_fields", 0):  # lists, in which values may be missing, or text no text
         return np.empty(0, object)
-    if not hasattr(values, "to_pylist"):
+    if not is_arrow:
         return np.asarray(values.to_numpy())
     return np.asarray(values.to_numpy(zero_copy_only=False))
 
