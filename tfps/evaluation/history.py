@@ -6,7 +6,7 @@ import logging
 import math
 import posixpath
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tfps.errors import UserError
@@ -73,6 +73,10 @@ class Evaluations:
         found = {name: self._known.get(name) or self._read(name) for name in self._files()}
         self._known = {name: evaluation for name, evaluation in found.items() if evaluation}
         return list(self._known.values())
+
+    def newest_first(self) -> Iterator[Evaluation]:
+        """Every evaluation, the last of the training first; a file is read when it is its turn."""
+        return filter(None, map(self._read, reversed(self._files())))
 
     def delete(self, is_stale: Callable[[Evaluation], bool]) -> int:
         """Deletes stale evaluations; returns how many."""

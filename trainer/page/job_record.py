@@ -2,6 +2,7 @@
 
 import bisect
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Self, TypeVar
 
@@ -105,9 +106,12 @@ class JobRecord:
 def _curves(
     job_dir: JobDir, report: Report
 ) -> Mapping[str, Mapping[str, Sequence[Sequence[float]]]]:
-    best = report.best_evaluation.evaluation if report.best_evaluation else None
-    found = Evaluations(job_dir).all()
-    chosen = [
-        each for each in found if best and (each.epoch, each.steps) == (best.epoch, best.steps)
-    ]
-    return (chosen or found)[-1].curves if found else {}
+    evaluations = Evaluations(job_dir).newest_first()
+    last = next(evaluations, None)
+    if last is None or report.best_evaluation is None:
+        return last.curves if last else {}
+    best = report.best_evaluation.evaluation
+    for each in itertools.chain([last], evaluations):
+        if (each.epoch, each.steps) == (best.epoch, best.steps):
+            return each.curves
+    return last.curves
