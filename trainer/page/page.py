@@ -1,12 +1,9 @@
 """Puts charts and tables into one file of HTML, which needs nothing else to be shown."""
 
-import dataclasses
 import itertools
 import logging
 import time
 from collections.abc import Sequence
-
-import jinja2
 
 from tfps.errors import UserError
 from tfps.job_dir import JobDir
@@ -24,6 +21,7 @@ from tfps.storage import files
 from trainer.page.chart import BYTES, COLORS, SECONDS, SHARE, Chart, Mark, Point, Series
 from trainer.page.job_record import JobRecord
 from trainer.page.tables import tables_of
+from trainer.page.templates import html_templates
 
 _RECORDS, _TIME = "records trained", "time since the job began"
 _log = logging.getLogger(__name__)
@@ -83,22 +81,16 @@ def _metric(jobs: Sequence[JobRecord], name: str) -> Chart:
 
 def _of_scores(jobs: Sequence[JobRecord]) -> list[Chart]:
     """ROC and calibration of yes-or-no labels, with what a useless and a perfect model has."""
+    of_names = [(_of_job(job, jobs, x), job.curves[x]) for job in jobs for x in job.curves]
     charts = []
     for curve, title, x, even in (
         ("roc", "ROC: positives found", "share of negatives taken for positives", "by chance"),
         ("calibration", "Calibration: share of positives", "mean prediction", "as predicted"),
     ):
         series = [
-            Series(
-                _of_job(job, jobs, metric),
-                _pairs(curves.get(curve, ())),
-                0,
-                has_dots=curve != "roc",
-            )
-            for job in jobs
-            for metric, curves in job.curves.items()
+            Series(name, _pairs(curves.get(curve, ())), color, has_dots=curve != "roc")
+            for color, (name, curves) in enumerate(of_names)
         ]
-        series = [dataclasses.replace(each, color=k) for k, each in enumerate(series)]
         most = max((max(point) for each in series for point in each.drawn), default=0.0)
         if most:
             series.append(Series(even, [(0.0, 0.0), (most, most)], len(series)))
@@ -190,21 +182,20 @@ _TEMPLATE = "page.html.j2"
 
 def page(jobs: Sequence[JobRecord], refresh_seconds: int = 0) -> str:
     """The page of jobs, all of it escaped; browsers load it again unless `refresh_seconds` is 0."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("trainer.page", ""),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-    )
     written = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     overview, *tables = tables_of(jobs)
     where = ", ".join(job.job_dir for job in jobs)
-    return environment.get_template(_TEMPLATE).render(
-        title=" and ".join(f"{job.report.config} ({job.name})" for job in jobs),
-        subtitle=f"{where}; written {written}",
-        overview=overview,
-        charts=charts_of(jobs),
-        tables=tables,
-        refresh_seconds=refresh_seconds,
+    return (
+        html_templates("trainer.page")
+        .get_template(_TEMPLATE)
+        .render(
+            title=" and ".join(f"{job.report.config} ({job.name})" for job in jobs),
+            subtitle=f"{where}; written {written}",
+            overview=overview,
+            charts=charts_of(jobs),
+            tables=tables,
+            refresh_seconds=refresh_seconds,
+        )
     )
 
 

@@ -5,20 +5,16 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jinja2
 import numpy as np
 
 from tfps.data.feature import Feature
 from tfps.model.inputs import row_lengths_of
+from trainer.page.templates import html_templates
 from trainer.serving.model_versions import ServedVersion
 
 _TEMPLATE = "form.html.j2"
 _MOST_BYTES = 2 << 20  # of the records that a page brings with it
-_environment = jinja2.Environment(
-    loader=jinja2.PackageLoader("trainer.serving", ""),
-    autoescape=True,
-    undefined=jinja2.StrictUndefined,
-)
+_environment = html_templates("trainer.serving")
 
 
 def page(version: ServedVersion, name: str) -> tuple[str, str]:

@@ -5,9 +5,9 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import jinja2
-
+from trainer.page import tables
 from trainer.page.chart import decimal_step
+from trainer.page.templates import html_templates
 from trainer.table.column_kind import Kind, kind_of
 from trainer.table.column_summary import ColumnSummary, Frequencies, Numbers
 from trainer.table.table_scan import Table
@@ -31,16 +31,12 @@ class Bar(NamedTuple):
 
 def page(table: Table) -> str:
     """The page of a table, all of it escaped."""
-    loaders = [jinja2.PackageLoader(name, "") for name in ("trainer.table", "trainer.page")]
-    environment = jinja2.Environment(
-        loader=jinja2.ChoiceLoader(loaders), autoescape=True, undefined=jinja2.StrictUndefined
-    )
     columns = [(each.name, *_drawn(each)) for each in table.columns.values()]
-    return environment.get_template("table_page.html.j2").render(
+    templates = html_templates("trainer.table", "trainer.page")
+    return templates.get_template("table_page.html.j2").render(
         title=table.data,
         subtitle=count_of(table),
-        header=HEADER,
-        rows=[cells_of(each) for each in table.columns.values()],
+        overview=tables.Table("Columns", HEADER, [*map(cells_of, table.columns.values())]),
         columns=[each for each in columns if each[-1]],
     )
 

@@ -164,6 +164,7 @@ def test_a_page_draws_each_column(table: Table) -> None:
     assert "<rows>" not in found
     assert 'Köln, &#34;Süd&#34;</td><td class="bar"><i style="width: ' in found
     assert found.count('<section class="card" style') == len(KINDS) - 2  # without numbers of rows
+    assert "<h2>Columns</h2>" in found
     assert "below 0.1</td>" in found
 
 
