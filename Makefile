@@ -67,7 +67,7 @@ census: install
 # TFPS_BROWSER has what needs a browser fail without one, which is else skipped.
 # Last come the tests that measure how evenly workers are busy.
 slow: install
-	TFPS_BROWSER=1 $(BIN)/pytest -m 'slow and not alone' -n 2 --dist loadfile --no-loadscope-reorder --durations=20
+	TFPS_BROWSER=1 $(BIN)/pytest -m 'slow and not (alone or models)' -n 2 --dist loadfile --no-loadscope-reorder --durations=20
 	$(BIN)/pytest -m 'slow and alone' --durations=20
 
 # Of a small census job, on drawn data where CENSUS is not given; KEPT has an outcome per seed and
