@@ -3,13 +3,16 @@
     python -m trainer.serve --model=JOB_DIR
 
 `--model` is a job's directory, its `export`, or a version's. The newest version is served, and the
-next one in its place once it is whole and answers its warm-up requests. There is no authentication
-and no encryption: it listens on this machine alone unless `--address` says otherwise.
+next one in its place once it is whole and answers its warm-up requests. With `--config`, of a model
+whose config has `rows()`, requests and the form have raw rows, as `trainer.predict` reads them.
+There is no authentication and no encryption: it listens on this machine alone unless `--address`
+says otherwise.
 """
 
 from absl import flags
 
 from trainer import entry
+from trainer.flags import experiment_flags
 
 
 def main() -> int:
@@ -19,6 +22,7 @@ def main() -> int:
 
 
 def _define_flags() -> None:
+    flags.adopt_module_key_flags(experiment_flags)
     flags.DEFINE_string(
         "model", None, "Directory of a job, its export, or one version of it.", required=True
     )
@@ -32,4 +36,4 @@ def _define_flags() -> None:
 
 if __name__ == "__main__":
     _define_flags()
-    entry.run(main, has_lasting_threads=True)
+    entry.run(main, has_lasting_threads=True, rewritten=experiment_flags.take)

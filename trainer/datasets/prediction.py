@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 from absl import flags
 
-from tfps.data.row_format import RowFormat
 from tfps.errors import UserError, listed
 from tfps.evaluation.accumulators import BoundedAuc
 from tfps.export.loaded_model import ExportedModel
@@ -68,7 +67,8 @@ def run() -> None:
         ]
     )
     model = ExportedModel.load(values.model)
-    row_format = _row_format(values.config, model)
+    task = experiment_flags.task_of(model)
+    row_format = task.rows() if task else None
     source = PredictionInput.find(
         values.data, values.format, model, row_format, values.keep, values.max_bad_rows
     )
@@ -96,16 +96,3 @@ def _shown(result: Predictions) -> str:
         within = f" (within {auc.bound:.1e} of the exact one)" if auc.bound else ""
         lines.append(f"AUC{of_label}: {auc.value:.7f}{within}\n")
     return "".join(lines)
-
-
-def _row_format(path: str | None, model: ExportedModel) -> RowFormat | None:
-    """The row format of a config's task, which must make the model's records."""
-    if path is None:
-        if fields := experiment_flags.fields():
-            raise UserError(f"--{fields[0]} sets a field of a config; give --config too")
-        return None
-    task = experiment_flags.experiment().task
-    schemas = [feature.schema() for feature in task.features()]
-    labels = [label.schema() for label in task.labels()]
-    model.check_schema(schemas, labels, f"--config={path}")
-    return task.rows()

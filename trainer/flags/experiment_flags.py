@@ -5,10 +5,13 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
+from tfps.errors import UserError
 from tfps.experiment import field_flags
 
-if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
+if TYPE_CHECKING:  # they load TensorFlow, which must wait for the role's environment
     from tfps.experiment.experiment import Experiment
+    from tfps.experiment.task import Task
+    from tfps.export.loaded_model import ExportedModel
 
 _FLAGS = flags.FLAGS
 _fields: list[str] = []
@@ -39,3 +42,17 @@ def experiment() -> "Experiment":
     from tfps.experiment import overrides
 
     return overrides.apply(overrides.load(_FLAGS.config), _fields)
+
+
+def task_of(model: "ExportedModel") -> "Task | None":
+    """The config's task, which must make a model's records; None without `--config`."""
+    if _FLAGS.config is None:
+        if _fields:
+            raise UserError(f"--{_fields[0]} sets a field of a config; give --config too")
+        return None
+    task = experiment().task
+    schemas, labels = (
+        [each.schema() for each in some] for some in (task.features(), task.labels())
+    )
+    model.check_schema(schemas, labels, f"--config={_FLAGS.config}")
+    return task

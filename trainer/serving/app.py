@@ -23,8 +23,10 @@ from starlette.types import Receive, Scope, Send
 from tfps import byte_size
 from tfps.errors import RunError, UserError
 from trainer.serving import form
+from trainer.serving.json_values import RefusedError, listed
 from trainer.serving.model_versions import ModelVersions, ServedVersion
-from trainer.serving.question import RefusedError, listed, read_question
+from trainer.serving.question import read_question
+from trainer.serving.raw_rows import RawRows
 
 VERSION_HEADER = "Tfps-Model-Version"
 _READ_SECONDS = 10.0  # in which a request's body must come, however slowly it is sent
@@ -52,6 +54,7 @@ class ModelApp:
     address: str
     max_body: int  # bytes
     max_batch: int
+    rows: RawRows | None = None  # how it reads raw ones; None where it takes features alone
 
     def starlette(self) -> Starlette:
         places = anyio.CapacityLimiter(os.cpu_count() or 1)
@@ -157,7 +160,7 @@ class ModelApp:
 
     def _page(self, match: re.Match[str], body: bytes) -> Response:
         version = self.versions.newest
-        html, policy = form.page(version, self.name)
+        html, policy = form.page(version, self.name, self.rows)
         headers = {"Content-Security-Policy": policy, VERSION_HEADER: str(version.number)}
         return HTMLResponse(html, headers=headers)
 
@@ -194,7 +197,7 @@ class ModelApp:
                 f"the model has no signature for :{match['verb']}; it has "
                 f"{listed(version.model.signatures)} for :predict"
             )
-        question = read_question(body, version.model, self.max_batch)
+        question = read_question(body, version.model, self.max_batch, self.rows)
         outputs = {
             name: _numbers(array.tolist()) for name, array in question.ask(version.model).items()
         }

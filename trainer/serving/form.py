@@ -8,29 +8,43 @@ from typing import Any
 import numpy as np
 
 from tfps.data.feature import Feature
+from tfps.errors import listed
 from tfps.model.inputs import row_lengths_of
 from trainer.page.templates import html_templates
 from trainer.serving.model_versions import ServedVersion
+from trainer.serving.raw_rows import RawRows
 
 _TEMPLATE = "form.html.j2"
 _MOST_BYTES = 2 << 20  # of the records that a page brings with it
 _environment = html_templates("trainer.serving")
 
 
-def page(version: ServedVersion, name: str) -> tuple[str, str]:
-    """The page of a version, and the Content-Security-Policy that lets it run its script."""
+def page(version: ServedVersion, name: str, rows: RawRows | None = None) -> tuple[str, str]:
+    """The page of a version, and the Content-Security-Policy that lets it run its script.
+
+    It asks for features, or with `rows` for the columns that these are made of.
+    """
     nonce = secrets.token_urlsafe(16)
-    records = _records(version)
-    features = [
-        {**_described(feature), "may_be_bytes": _may_be_bytes(feature, records)}
-        for feature in version.model.features
-    ]
+    if rows is None:
+        records = _records(version)
+        features = [
+            {**_described(feature), "may_be_bytes": _may_be_bytes(feature, records)}
+            for feature in version.model.features
+        ]
+    else:
+        columns = {Feature(column, "string"): made for column, made in rows.columns.items()}
+        records = [{column.name: _nothing(column) for column in columns}]
+        features = [
+            {**_described(column), "may_be_bytes": False, "hint": f"for {listed(made)}"}
+            for column, made in columns.items()
+        ]
     html = _environment.get_template(_TEMPLATE).render(
         name=name,
         version=version.number,
         directory=version.model.directory,
         features=features,
         converted=", ".join(version.model.converted),
+        has_raw_rows=rows is not None,
         labels=", ".join(label.name for label in version.model.labels),
         records=records,
         nonce=nonce,

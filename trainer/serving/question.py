@@ -1,17 +1,13 @@
 """What a request asks a model: its records, read from JSON in rows or in columns."""
 
-import base64
-import binascii
 import dataclasses
 import itertools
 import json
 import math
-import string
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
@@ -20,28 +16,20 @@ from tfps.data.feature import Feature
 from tfps.export.exported_files import EXAMPLES_INPUT, EXAMPLES_SIGNATURE, FEATURES_SIGNATURE
 from tfps.export.loaded_model import ExportedModel, RefusedRecordsError
 from tfps.model.inputs import row_lengths_of, signature_specs
+from trainer.serving.json_values import (
+    MOST_SHOWN,
+    RefusedError,
+    UnfitValueError,
+    flat_values,
+    is_encoded,
+    listed,
+    shown,
+)
+from trainer.serving.raw_rows import ROWS_SIGNATURE, RawRows
 
 _SIGNATURE, _ROWS, _COLUMNS = "signature_name", "instances", "inputs"
 _EXAMPLES = (Feature(EXAMPLES_INPUT, "string"),)
 _DTYPES = {"int64": tf.int64, "float32": tf.float32, "string": tf.string}
-_LEAST, _MOST = -(1 << 63), (1 << 63) - 1  # of int64
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
-_NO_SPACE = str.maketrans("", "", string.whitespace)
-_MOST_SHOWN = 60  # characters of a value in a message
-
-
-class RefusedError(Exception):
-    """A request that is not answered; the server continues."""
-
-    def __init__(self, message: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST, allow: str = ""):
-        super().__init__(message)
-        self.message = message
-        self.status = status
-        self.allow = allow
-
-
-class _UnfitValueError(Exception):
-    """A value that a feature cannot have; the message continues after the feature's name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,16 +50,20 @@ class Question:
             raise RefusedError(f"the model refuses these records: {error.reason}") from None
 
 
-def read_question(body: bytes, model: ExportedModel, max_batch: int) -> Question:
-    """What a request's body asks, which is a JSON object in UTF-8."""
+def read_question(
+    body: bytes, model: ExportedModel, max_batch: int, rows: RawRows | None = None
+) -> Question:
+    """What a request's body asks, which is a JSON object in UTF-8; with `rows` by raw rows."""
     document = _parse(body)
     unknown = [key for key in document if key not in (_SIGNATURE, _ROWS, _COLUMNS)]
     if unknown:
         raise RefusedError(
-            f"the body has the key {_shown(unknown[0])}; "
+            f"the body has the key {shown(unknown[0])}; "
             f'it may have "{_ROWS}" or "{_COLUMNS}", and "{_SIGNATURE}"'
         )
-    signature = _signature(document, model)
+    signature = _signature(document, model, rows)
+    if signature == ROWS_SIGNATURE and rows:
+        return _of_raw_rows(document, rows, max_batch)
     features = _EXAMPLES if signature == EXAMPLES_SIGNATURE else model.features
     if (_ROWS in document) == (_COLUMNS in document):
         state = "both" if _ROWS in document else "neither"
@@ -81,16 +73,39 @@ def read_question(body: bytes, model: ExportedModel, max_batch: int) -> Question
     has_rows = _ROWS in document
     read = _of_rows if has_rows else _of_columns
     columns = read(document[_ROWS if has_rows else _COLUMNS], features)
-    if columns.count > max_batch:
-        raise RefusedError(
-            f"the request has {columns.count:,} records, and this server takes up to "
-            f"{max_batch:,} at once (--max_batch)",
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        )
+    _check_count(columns.count, max_batch)
     values = {feature.name: columns.tensor(feature) for feature in features}
     if signature == EXAMPLES_SIGNATURE:
         check_examples(values[EXAMPLES_INPUT].numpy().tolist(), model.features, has_rows)
     return Question(signature, has_rows, values)
+
+
+def _check_count(count: int, most: int) -> None:
+    if count > most:
+        raise RefusedError(
+            f"the request has {count:,} records, and this server takes up to {most:,} at once "
+            "(--max_batch)",
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        )
+
+
+def _of_raw_rows(document: Mapping[str, Any], rows: RawRows, max_batch: int) -> Question:
+    if _ROWS not in document or _COLUMNS in document:
+        raise RefusedError(
+            f'raw rows are given as "{_ROWS}", a list of objects; for the model\'s own features '
+            f'add "{_SIGNATURE}": "{FEATURES_SIGNATURE}"'
+        )
+    given = document[_ROWS]
+    if not isinstance(given, list) or not given:
+        raise RefusedError(f'"{_ROWS}" is {shown(given)}, not a list of rows')
+    for index, each in enumerate(given):
+        if not _is_object(each):
+            raise RefusedError(
+                f"{_ROWS}[{index}] is {shown(each)}, not an object with the columns "
+                f"{listed(rows.columns)}"
+            )
+    _check_count(len(given), max_batch)
+    return Question(ROWS_SIGNATURE, True, rows.features(given))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,8 +150,8 @@ class _Columns:
         found = []
         for index, value in enumerate(self.values[feature.name]):
             try:
-                found.append(_flat_values(value, feature))
-            except _UnfitValueError as error:
+                found.append(flat_values(value, feature))
+            except UnfitValueError as error:
                 place = f"inputs: feature {feature.name!r} of record {index}"
                 if self.has_rows:
                     place = f"instances[{index}]: feature {feature.name!r}"
@@ -144,13 +159,6 @@ class _Columns:
                     place = f"inputs: value {index} of feature {feature.name!r}"
                 raise RefusedError(f"{place} {error}") from None
         return found
-
-
-def listed(names: Iterable[object], most: int = 12) -> str:
-    """Some names for a message, the first of them where there are many."""
-    texts = [str(name) for name in names]
-    more = f" and {len(texts) - most} more" if len(texts) > most else ""
-    return ", ".join(texts[:most]) + more
 
 
 def _parse(body: bytes) -> dict[str, Any]:
@@ -175,7 +183,7 @@ def _parse(body: bytes) -> dict[str, Any]:
         raise RefusedError("the body is nested too deeply") from None
     if not isinstance(document, dict):
         raise RefusedError(
-            f'the body is {_shown(document)}, not a JSON object with "instances" or "inputs"'
+            f'the body is {shown(document)}, not a JSON object with "instances" or "inputs"'
         )
     return document
 
@@ -185,46 +193,33 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise RefusedError(f"an object of the body has the key {_shown(twice)} twice")
+        raise RefusedError(f"an object of the body has the key {shown(twice)} twice")
     return found
 
 
 def _decimal(text: str) -> float:
     value = float(text)
     if math.isinf(value):
-        raise RefusedError(f"the body has {text[:_MOST_SHOWN]}, which is too large for float32")
+        raise RefusedError(f"the body has {text[:MOST_SHOWN]}, which is too large for float32")
     return value
 
 
-def _shown(value: Any) -> str:
-    """A value for a message, not longer than a line."""
-    if isinstance(value, list | dict) and not value:
-        text = "an empty list" if isinstance(value, list) else "an empty object"
-    elif isinstance(value, list):
-        text = f"a list of {len(value)} elements" if len(value) > 1 else "a list of one element"
-    elif isinstance(value, dict):
-        text = "an object"
-    else:
-        text = json.dumps(value, ensure_ascii=False)
-        text = text.encode(errors="backslashreplace").decode()  # half of a surrogate pair
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
-
-
-def _signature(document: Mapping[str, Any], model: ExportedModel) -> str:
-    name = document.get(_SIGNATURE, FEATURES_SIGNATURE)
+def _signature(document: Mapping[str, Any], model: ExportedModel, rows: RawRows | None) -> str:
+    """The name that a request gives; without one raw rows where the server takes them."""
+    default = ROWS_SIGNATURE if rows else FEATURES_SIGNATURE
+    known = (*model.signatures, ROWS_SIGNATURE) if rows else model.signatures
+    name = document.get(_SIGNATURE, default)
     if not isinstance(name, str):
-        raise RefusedError(f'"{_SIGNATURE}" is {_shown(name)}, not a string')
-    name = name or FEATURES_SIGNATURE
-    if name not in model.signatures:
-        raise RefusedError(
-            f'"{_SIGNATURE}" is {_shown(name)}; the model has {listed(model.signatures)}'
-        )
+        raise RefusedError(f'"{_SIGNATURE}" is {shown(name)}, not a string')
+    name = name or default
+    if name not in known:
+        raise RefusedError(f'"{_SIGNATURE}" is {shown(name)}; the model has {listed(known)}')
     return name
 
 
 def _of_rows(instances: Any, features: Sequence[Feature]) -> _Columns:
     if not isinstance(instances, list):
-        raise RefusedError(f'"instances" is {_shown(instances)}, not a list of records')
+        raise RefusedError(f'"instances" is {shown(instances)}, not a list of records')
     if not instances:
         raise RefusedError('"instances" has no record')
     if not _is_object(instances[0]):
@@ -239,7 +234,7 @@ def _of_rows(instances: Any, features: Sequence[Feature]) -> _Columns:
     for row, instance in enumerate(instances):
         if not _is_object(instance):
             raise RefusedError(
-                f"instances[{row}] is {_shown(instance)}, but instances[0] is an object"
+                f"instances[{row}] is {shown(instance)}, but instances[0] is an object"
             )
         _check_names(instance, features, f"instances[{row}]")
         if instance.keys() != first:
@@ -259,7 +254,7 @@ def _of_columns(inputs: Any, features: Sequence[Feature]) -> _Columns:
     for name, value in inputs.items():
         if not isinstance(value, list):
             raise RefusedError(
-                f"inputs: feature {name!r} is {_shown(value)}, not a list with a value per record"
+                f"inputs: feature {name!r} is {shown(value)}, not a list with a value per record"
             )
     laid_end_to_end = {feature.name for feature in features if row_lengths_of(feature) in inputs}
     counts = {name: len(value) for name, value in inputs.items() if name not in laid_end_to_end}
@@ -272,13 +267,8 @@ def _of_columns(inputs: Any, features: Sequence[Feature]) -> _Columns:
     return _Columns(inputs, False, count)
 
 
-def _is_encoded(value: Any) -> bool:
-    """Whether a value is bytes in base64: `{"b64": "..."}`."""
-    return isinstance(value, dict) and list(value) == ["b64"] and isinstance(value["b64"], str)
-
-
 def _is_object(value: Any) -> bool:
-    return isinstance(value, dict) and not _is_encoded(value)
+    return isinstance(value, dict) and not is_encoded(value)
 
 
 def _single_input(features: Sequence[Feature], where: str, value: Any) -> str:
@@ -286,7 +276,7 @@ def _single_input(features: Sequence[Feature], where: str, value: Any) -> str:
     names = list(signature_specs(features))
     if len(names) > 1:
         raise RefusedError(
-            f"{where} is {_shown(value)}, not an object with the inputs {listed(names)}"
+            f"{where} is {shown(value)}, not an object with the inputs {listed(names)}"
         )
     return names[0]
 
@@ -296,81 +286,11 @@ def _check_names(given: Collection[str], features: Sequence[Feature], where: str
     unknown = [name for name in given if name not in allowed]
     if unknown:
         raise RefusedError(
-            f"{where}: {_shown(unknown[0])} is no input of the model, which has {listed(allowed)}"
+            f"{where}: {shown(unknown[0])} is no input of the model, which has {listed(allowed)}"
         )
     missing = [feature.name for feature in features if feature.name not in given]
     if missing:
         raise RefusedError(f"{where}: feature {missing[0]!r} is missing")
-
-
-def _flat_values(value: Any, feature: Feature) -> list[Any]:
-    """The values of one record as ints, floats or bytes, those of a vector one after the other."""
-    if not feature.is_ragged:
-        leaves = _leaves(value, [size for size in feature.shape if size is not None])
-    elif isinstance(value, list):
-        leaves = value
-    else:
-        raise _UnfitValueError(f"is {_shown(value)}, not a list of values")
-    values = [_CONVERTED[feature.dtype](leaf) for leaf in leaves]
-    ids = feature.vocabulary_size
-    if ids and (outside := [value for value in values if not 0 <= value < ids]):
-        raise _UnfitValueError(f"has the id {outside[0]}, outside its vocabulary of 0 to {ids - 1}")
-    return values
-
-
-def _leaves(value: Any, shape: Sequence[int]) -> list[Any]:
-    """What lies in nested lists of a shape."""
-    if not shape:
-        if isinstance(value, list):
-            raise _UnfitValueError(f"is {_shown(value)}, not a single value")
-        return [value]
-    size, *rest = shape
-    if not isinstance(value, list) or len(value) != size:
-        raise _UnfitValueError(f"has {_shown(value)} where a list of {size} is needed")
-    return [leaf for each in value for leaf in _leaves(each, rest)]
-
-
-def _int64(value: Any) -> int:
-    if type(value) is float:
-        raise _UnfitValueError(f"is {_shown(value)}, not a whole number written without a point")
-    if type(value) is not int:
-        raise _UnfitValueError(f"is {_shown(value)}, not a whole number")
-    if not _LEAST <= value <= _MOST:
-        raise _UnfitValueError(f"is {_shown(value)}, which does not fit into int64")
-    return value
-
-
-def _float32(value: Any) -> float:
-    if type(value) is not float and type(value) is not int:
-        raise _UnfitValueError(f"is {_shown(value)}, not a number")
-    # NaN and the infinities are as they are; what would become one is refused.
-    if abs(value) > _FLOAT32_MAX and abs(value) != float("inf"):
-        raise _UnfitValueError(f"is {_shown(value)}, which is too large for float32")
-    return float(value)
-
-
-def _string(value: Any) -> bytes:
-    if isinstance(value, str):
-        try:
-            return value.encode()
-        except UnicodeEncodeError:
-            raise _UnfitValueError(f"is {_shown(value)}, half of a surrogate pair") from None
-    if not _is_encoded(value):
-        raise _UnfitValueError(f'is {_shown(value)}, neither a string nor {{"b64": "..."}}')
-    text = value["b64"].translate(_NO_SPACE).rstrip("=")  # which may be left out
-    try:
-        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-    except (binascii.Error, ValueError):
-        raise _UnfitValueError(
-            f"is {_shown(value['b64'])} under b64, which is not base64"
-        ) from None
-
-
-_CONVERTED: dict[str, Callable[[Any], Any]] = {
-    "int64": _int64,
-    "float32": _float32,
-    "string": _string,
-}
 
 
 def check_examples(

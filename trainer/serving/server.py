@@ -18,8 +18,10 @@ from tfps.errors import UserError, listed
 from tfps.storage import objects
 from tfps.storage.objects import Use
 from trainer.console import terminal
+from trainer.flags import experiment_flags
 from trainer.serving.app import ModelApp, is_loopback
 from trainer.serving.model_versions import ModelVersions
+from trainer.serving.raw_rows import RawRows
 
 _END_SECONDS = 10  # for answers that are being given when a signal arrives
 _IDLE_SECONDS = 60  # for which a connection is kept without a request
@@ -36,7 +38,9 @@ def run() -> int:
     resources.allow_files(_MOST_CONNECTIONS, "trainer.serve")
     listener = _listener(values.address, values.port)
     versions = ModelVersions.open(values.model)
-    app = ModelApp(versions, values.model_name, values.address, max_body, values.max_batch)
+    task = experiment_flags.task_of(versions.newest.model)
+    rows = RawRows.of(task) if task else None
+    app = ModelApp(versions, values.model_name, values.address, max_body, values.max_batch, rows)
     config = uvicorn.Config(
         app.starlette(),
         lifespan="off",
@@ -60,7 +64,7 @@ def run() -> int:
     follow = (values.poll_seconds, stop)
     threading.Thread(target=versions.follow, args=follow, name="versions", daemon=True).start()
     listener.listen(_MOST_CONNECTIONS)
-    _say_where(listener, versions, values.model_name)
+    _say_where(listener, versions, values.model_name, rows)
     server.run(sockets=[listener])
     stop.set()
     if not ended:
@@ -89,7 +93,9 @@ def _cannot_bind(address: str, port: int, error: OSError) -> str:
     return f"--address={address} cannot be bound ({error.strerror}); name one of this machine"
 
 
-def _say_where(listener: socket.socket, versions: ModelVersions, name: str) -> None:
+def _say_where(
+    listener: socket.socket, versions: ModelVersions, name: str, rows: RawRows | None
+) -> None:
     newest = versions.newest
     host, port = listener.getsockname()[:2]
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
@@ -98,9 +104,12 @@ def _say_where(listener: socket.socket, versions: ModelVersions, name: str) -> N
         f"model: {newest.model.directory}, version {newest.number}\n"
         f"serving: {url} (a form), {url}{path}\n"
     )
-    if names := newest.model.converted:
+    if rows:
+        sys.stdout.write(f"Send raw rows, with the columns {listed(rows.columns)}.\n")
+    elif names := newest.model.converted:
         sys.stdout.write(
-            f"Send {listed(names)} as the config's rows() converts them: the model does not.\n"
+            f"Send {listed(names)} as the config's rows() converts them: the model does not. "
+            "With --config this server takes raw rows.\n"
         )
     if is_loopback(host):
         sys.stdout.write("There is no authentication and no encryption; this machine alone asks.\n")

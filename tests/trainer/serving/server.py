@@ -48,10 +48,16 @@ class Asked(Client):
     """The application of a model, asked in this process."""
 
     def __init__(
-        self, model, name="default", address="127.0.0.1", max_body=1 << 24, max_batch=1024
+        self,
+        model,
+        name="default",
+        address="127.0.0.1",
+        max_body=1 << 24,
+        max_batch=1024,
+        rows=None,
     ):
         versions = ModelVersions.open(str(model))
-        app = ModelApp(versions, name, address, max_body, max_batch)
+        app = ModelApp(versions, name, address, max_body, max_batch, rows)
         self.app = app.starlette()
         self._client = TestClient(self.app, base_url="http://127.0.0.1:8501")
 
