@@ -14,7 +14,7 @@ from tfps.experiment import metrics
 from tfps.experiment.metrics import SummedMetric, as_binary, auc
 from tfps.experiment.ranking_metrics import GroupedMetric, GroupMean, GroupSums
 from tfps.experiment.task import Metric
-from tfps.model.compiled_task import CompiledMetric, RunningKerasMetric
+from tfps.model.compiled_task import CHUNK, CompiledMetric, RunningKerasMetric
 
 EXACT_RECORDS = 1_000_000  # up to here the AUC is exact; they take 5 bytes each
 _MOST_EDGES = 1 << 19
@@ -210,20 +210,34 @@ class _Sums:
 
 
 class _OfKeras:
-    """A metric of Keras's, which has its own state."""
+    """A metric of Keras's, which has its own state.
+
+    Records are gathered for it: an update takes some milliseconds, of however few records.
+    """
 
     def __init__(self, make: Callable[[Any, Any], keras.metrics.Metric]):
         self._make = make
         self._running: RunningKerasMetric | None = None
+        self._parts: list[tuple[Any, Any]] = []
+        self._records = 0  # of the parts
 
     def add(self, labels: Any, predictions: Any, groups: np.ndarray | None) -> None:
         if self._running is None:
             self._running = RunningKerasMetric(self._make(labels, predictions))
-        self._running.add(labels, predictions)
+        self._parts.append((labels, predictions))
+        self._records += len(keras.tree.flatten(predictions)[0])
+        if self._records >= CHUNK:
+            self._update()
 
     def result(self) -> Measured:
         assert self._running is not None
+        self._update()
         return Measured(self._running.result())
+
+    def _update(self) -> None:
+        if self._parts and self._running:
+            self._running.add(*(_joined(some) for some in zip(*self._parts, strict=True)))
+            self._parts, self._records = [], 0
 
 
 class _Ranked:

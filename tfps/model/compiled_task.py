@@ -18,7 +18,7 @@ from tfps.experiment import keras_names
 from tfps.experiment.task import Metric, Table, Task
 from tfps.model.builder import ModelSource
 
-_CHUNK = 1 << 16  # records that a metric is given at once
+CHUNK = 1 << 16  # most records that a metric is given at once
 # Metrics whose state of several chunks is the sum of the states of each.
 _SUMMED = (
     keras.metrics.Mean,
@@ -61,8 +61,8 @@ class RunningKerasMetric:
     def add(self, labels: Any, predictions: Any) -> None:
         """Adds labels and predictions `[records, ...]`, or structures of such."""
         records = len(np.asarray(tree.flatten(labels)[0]))
-        for first in range(0, records, _CHUNK):
-            some = slice(first, first + _CHUNK)
+        for first in range(0, records, CHUNK):
+            some = slice(first, first + CHUNK)
             self._metric.update_state(
                 *(
                     tree.map_structure(lambda values, some=some: values[some], each)

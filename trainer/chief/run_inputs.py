@@ -15,10 +15,11 @@ import tensorflow as tf
 from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.checkpoint.restore import WarmStart
 from tfps.cluster.spec import Cluster
+from tfps.data import examples
 from tfps.data import manifest as manifests
 from tfps.data import schema as schemas
 from tfps.data.manifest import Manifest, TrainingData, directories
-from tfps.data.record_source import Batching, RecordSource, read_batches
+from tfps.data.record_source import RecordSource
 from tfps.data.shard_cache import CachedPaths
 from tfps.errors import UserError
 from tfps.evaluation.history import BestMetric
@@ -88,7 +89,9 @@ def first_values(task: Task, data: Manifest) -> dict[str, tf.Tensor]:
     source = first_records(data, _FIRST_RECORDS)
     schema = task.schema() if data.labels else task.schema()._replace(labels=())
     try:
-        features, labels = next(iter(read_batches(source.tensors(), Batching(schema, source.end))))
+        # A dataset's map would trace a function first, for half a second.
+        records = source.tensors().from_record(tf.constant(0, tf.int64)).batch(source.end)
+        features, labels = examples.parse(next(iter(records)), *schema)
     except tf.errors.OpError as error:
         held = [*task.features(), *task.labels()]
         raise explain_failure(error, "reading the first records", source, held) from None
