@@ -184,6 +184,12 @@ CALLED = {
             if each not in ("x", "y", "sample_weight")
         ],
     ),
+    # Others go on to these two, and to `Train`.
+    "fit": (
+        lambda **given: tfps.fit(build(), **given),
+        {"x": {"user": np.arange(8), "x": np.zeros((8, 4), "f4")}, "y": np.ones(8), "job_dir": "j"},
+        ["callbacks", "validation_split", "class_weight"],
+    ),
     "load_model": (tfps.load_model, {}),
     "ExportedModel.load": (tfps.ExportedModel.load, {}),
     "Embedding": (tfps.Embedding, {"input_dim": 9, "output_dim": 4}),
@@ -276,7 +282,9 @@ def test_every_public_name_is_here():
     assert {name.partition(".")[0] for name in CALLED} | WITHOUT_ARGUMENTS == set(tfps.__all__)
 
 
-@pytest.mark.parametrize("name", CALLED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=pytest.mark.slow) if x == "fit" else x for x in CALLED]
+)
 def test_a_wrong_argument_is_refused_in_a_sentence(name):
     outcomes = []
     for argument in [argument for of, argument in CASES if of == name]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tfps.layers.rows_of_files import RowsOfFiles, RowsOfIds
     from tfps.model.compiled_task import task_of
     from tfps.optimizers.row_wise_adagrad import RowWiseAdagrad
+    from trainer.fit import fit
 
 __version__ = "0.1.0"
 __all__ = [
@@ -62,6 +63,7 @@ __all__ = [
     "Sync",
     "Task",
     "Train",
+    "fit",
     "in_batch_softmax",
     "load_model",
     "task_of",
@@ -97,6 +99,7 @@ _MODULES = {
     "Sync": "tfps.experiment.mode",
     "Task": "tfps.experiment.task",
     "Train": "tfps.experiment.experiment",
+    "fit": "trainer.fit",
     "in_batch_softmax": "tfps.experiment.in_batch_softmax",
     "load_model": "tfps.export.loaded_model",
     "task_of": "tfps.model.compiled_task",
