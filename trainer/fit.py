@@ -144,11 +144,13 @@ def _written(
     if validation_data is not None and validation_split:
         raise UserError("fit(): validation_data= and validation_split= exclude each other")
     x, y, weight = given
+    features = task_of(model, ()).features()
     manifest = write_dataset(
         train,
-        _named(model, x),
+        _named(x, features),
         y,
         weight,
+        features,
         overwrite=True,
         validation_split=validation_split,
         validation_directory=evaluated if validation_split else None,
@@ -160,19 +162,17 @@ def _written(
         x, y, weights = (*several, None, None)[:3]
         if weight is not None and weights is None and y is not None:
             weights = np.ones(len(keras.tree.flatten(y)[0]), np.float32)  # evaluations use none
-        write_dataset(evaluated, _named(model, x), y, weights, overwrite=True)
+        write_dataset(evaluated, _named(x, features), y, weights, features, overwrite=True)
     has_evaluation = validation_data is not None or bool(validation_split)
     buffer = Data().shuffle_buffer if shuffle else 0
     return Data(train, evaluated if has_evaluation else "", shuffle_buffer=buffer), manifest
 
 
-def _named(model: keras.Model, x: Any) -> Any:
-    """Arrays by the names of the model's inputs."""
-    names = [each.name for each in getattr(model, "inputs", None) or ()]
-    if isinstance(x, list | tuple) and len(x) == len(names) > 1:
-        return dict(zip(names, x, strict=True))
-    is_array = _is_in_memory(x) and not isinstance(x, Mapping) and not hasattr(x, "columns")
-    return {names[0]: x} if is_array and len(names) == 1 else x
+def _named(x: Any, features: Sequence[Feature]) -> Any:
+    """A list of arrays by the names of the model's inputs."""
+    if isinstance(x, list | tuple) and len(x) == len(features) > 1:
+        return {feature.name: each for feature, each in zip(features, x, strict=True)}
+    return x
 
 
 def _is_in_memory(x: Any) -> bool:
@@ -187,23 +187,22 @@ def _feature(schema: Mapping[str, Any]) -> Feature:
 
 @contextlib.contextmanager
 def _lines(verbose: bool) -> Iterator[None]:
-    """Shows tfps's lines where nobody else does, and leaves loggers as they were."""
+    """Shows tfps's lines on stderr alone, and leaves loggers as they were."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
-    handler.setLevel(logging.INFO if verbose else logging.WARNING)
-    before = [(logging.getLogger(name), logging.getLogger(name).level) for name in _LOGGERS]
-    own = [logger for logger, _ in before if not logger.handlers]
-    for logger, _ in before:
-        logger.setLevel(logging.INFO)
-    for logger in own:
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    before = [(logger.level, logger.propagate) for logger in loggers]
+    for logger in loggers:
         logger.addHandler(handler)
+        logger.setLevel(logging.INFO if verbose else logging.WARNING)
+        logger.propagate = False
     try:
         yield
     finally:
-        for logger in own:
+        for logger, (level, propagates) in zip(loggers, before, strict=True):
             logger.removeHandler(handler)
-        for logger, level in before:
             logger.setLevel(level)
+            logger.propagate = propagates
 
 
 @contextlib.contextmanager

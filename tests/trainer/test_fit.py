@@ -7,7 +7,9 @@ import threading
 
 import keras
 import numpy as np
+import pandas as pd
 import pytest
+import tensorflow as tf
 
 import tfps
 from tfps.errors import UserError
@@ -156,6 +158,30 @@ def test_a_single_array_and_weights(tmp_path):
     )
     for mine, others in zip(model.get_weights(), by_class.get_weights(), strict=True):
         np.testing.assert_allclose(mine, others, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_x_may_be_a_frame_a_list_or_a_stream(tmp_path):
+    x, y = drawn()
+    frame = pd.DataFrame({"user": x["user"], "score": x["numbers"][:, 0]})
+    user = keras.Input((1,), name="user", dtype="int64")
+    score = keras.Input((1,), name="score")
+    rows = keras.layers.Flatten()(keras.layers.Embedding(20, 2, "zeros")(user))
+    joined = keras.layers.Concatenate()([rows, score])
+    model = keras.Model([user, score], keras.layers.Dense(1, kernel_initializer="ones")(joined))
+    model.compile("sgd", "mse")
+    initial, losses = model.get_weights(), []
+    arrays = [frame["user"].to_numpy(), frame["score"].to_numpy()]
+    names = ("user", "score")
+    batches = tf.data.Dataset.from_tensor_slices(
+        (dict(zip(names, arrays, strict=True)), y["days"])
+    ).batch(100)
+    for number, given in enumerate([(frame, y["days"]), (arrays, y["days"]), (batches,)]):
+        model.set_weights(initial)
+        job_dir = str(tmp_path / str(number))
+        options = {"verbose": False, "shuffle": False, "epochs": 2, "job_dir": job_dir}
+        losses.append(tfps.fit(model, *given, **options).history["loss"])
+    np.testing.assert_allclose(losses[1:], losses[:1] * 2, rtol=1e-6)
 
 
 def test_what_cannot_be_meant_is_refused(tmp_path):
