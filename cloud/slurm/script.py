@@ -160,6 +160,12 @@ def _check(spec: JobSpec) -> None:
                 "give them with --machine=worker:accelerator=…"
             )
     refuse_idle_gpus(spec)
+    kinds = sorted({role.accelerator for role in spec.roles if role.accelerator})
+    if len(kinds) > 1:
+        raise UserError(
+            f"GPUs of two kinds, {' and '.join(kinds)}: all nodes of a Slurm job are asked for the "
+            "same; name one kind for all roles, or gpu for any"
+        )
     shortest = grace_seconds(spec) + _MARGIN_SECONDS + _EARLY_SECONDS
     if spec.timeout_seconds and spec.timeout_seconds <= shortest:
         raise UserError(

@@ -232,6 +232,17 @@ def test_a_setup_of_several_lines_in_one_is_refused():
             {},
             "on Slurm GPUs are for workers",
         ),
+        (
+            {
+                "arguments": (*ARGUMENTS, "--mode.name=allreduce"),
+                "roles": (
+                    Role("chief", accelerator="l4", accelerators=1),
+                    Role("worker", 2, accelerator="a100", accelerators=1),
+                ),
+            },
+            {},
+            "GPUs of two kinds, a100 and l4: all nodes",
+        ),
         ({"arguments": (*ARGUMENTS, "--grace_seconds=x")}, {}, "--grace_seconds=x is no number"),
         ({}, {"first_port": 65530}, "8 tasks need as many ports"),
         ({}, {"first_port": 80}, "from 1024 to 65535"),
