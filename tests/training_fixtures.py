@@ -25,6 +25,7 @@ from tfps.coordinator.worker_coordinator import WorkerCoordinator
 from tfps.data.manifest import TrainingData
 from tfps.data.record_source import RecordSource, pieces_of
 from tfps.evaluation.history import Evaluations
+from tfps.evaluation.progressive import judged_labels
 from tfps.experiment.mode import Async, Bounded, LocalSGD, Sync
 from tfps.export.parameters import StoreParameters
 from tfps.export.saved_model import ExportForm, export
@@ -39,6 +40,7 @@ from tfps.store.parameter_store import ParameterStore
 from tfps.worker.async_loop import AsyncLoop, ExchangeLoop
 from tfps.worker.barrier_loop import BarrierLoop
 from tfps.worker.closures import Closures
+from tfps.worker.judge import Judge
 from tfps.worker.local_sgd import LocalSgdLoop
 from tfps.worker.step import Step
 from trainer.chief.exports import predict_sample
@@ -167,6 +169,7 @@ class Trainer:
         members=0,
         unroll=1,
         negatives=0,
+        judges=False,
         **train,
     ):
         experiment = get_config()
@@ -191,7 +194,9 @@ class Trainer:
         settings = self.experiment.train
         rules = Rules.of(self.task, self.model, settings.row_updates, settings.repeated_ids)
         self._make_parameters(devices, rules, members or lanes_of(executor), bool(members))
-        self.step = Step(self.task, self.model, self.store, settings.jit_compile)
+        self.judged = judged_labels(self.task, self.model.prediction_shapes) if judges else {}
+        judge = Judge(self.judged) if judges else None
+        self.step = Step(self.task, self.model, self.store, settings.jit_compile, judge=judge)
         self.closures = Closures(
             self.experiment,
             self.step,
@@ -214,6 +219,7 @@ class Trainer:
             self.monitor,
             stall_seconds,
             lambda: mode.unrecorded_batches(settings.pipeline_depth, sync_every),
+            judged=tuple(self.judged),
         )
 
     def queues(self):

@@ -52,6 +52,7 @@ EVENTS = [
         bad=1,
         workers=(WorkerShare(3, 60, 1.5, 0.5), WorkerShare(2, 40, 1.0, 0.25)),
         leases=LeaseTimes().with_another(0.3).with_another(0.5).with_another(1000.0),
+        judged={"auc": 0.75},
     ),
     CheckpointSaved(
         at=4.0,
@@ -132,6 +133,7 @@ def test_all_figures_are_those_of_the_run(metrics, ask):
         "tfps_staleness_sum": 7,
         "tfps_recoveries_total": 0,
     }
+    assert found[("tfps_progressive", "auc")] == 0.75
     assert found[("tfps_table_rows", "item")] == 50
     assert found[("tfps_table_bytes", "user")] == 128_000
     assert found[("tfps_table_touched_rows", "user")] == 7

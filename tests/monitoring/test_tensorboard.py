@@ -92,7 +92,7 @@ def test_a_run_has_the_curves_that_keras_writes_and_its_own(tmp_path):
             sampled(30, 0.4),
             TaskLost(at=next(CLOCK), task="worker 0", what="gone"),
             TaskLost(at=next(CLOCK), task="worker 1", what="gone"),
-            sampled(40, 0.4),
+            sampled(40, 0.4, judged={"auc": 0.75, "calibration": 1.5}),
             CheckpointSaved(
                 at=next(CLOCK), name="c", examples=300, steps=30, saves=SAVES, staleness=STALE
             ),
@@ -113,6 +113,8 @@ def test_a_run_has_the_curves_that_keras_writes_and_its_own(tmp_path):
     )
     assert curve(tmp_path, TRAIN, "batch_loss") == [(10, 0.7), (30, 0.5), (40, 0.4)]
     assert curve(tmp_path, TRAIN, "batch_steps_per_second") == [(30, 20.0), (40, 10 / 4)]
+    assert curve(tmp_path, TRAIN, "batch_auc") == [(40, 0.75)]
+    assert curve(tmp_path, TRAIN, "batch_calibration") == [(40, 1.5)]
     assert curve(tmp_path, TRAIN, "epoch_loss") == [(0, 0.6)]
     assert curve(tmp_path, TRAIN, "epoch_learning_rate") == [(0, 0.1)]
     assert curve(tmp_path, TRAIN, "epoch_steps_per_second") == [(0, 9.0)]

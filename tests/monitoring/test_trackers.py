@@ -26,7 +26,13 @@ def began(**settings):
 
 def sample(steps, loss):
     return Sampled(
-        at=float(steps), epoch=0, examples=10 * steps, steps=steps, loss=loss, examples_per_second=7
+        at=float(steps),
+        epoch=0,
+        examples=10 * steps,
+        steps=steps,
+        loss=loss,
+        examples_per_second=7,
+        judged={"auc": 0.625},
     )
 
 
@@ -73,6 +79,7 @@ def test_mlflow_keeps_a_job_as_one_run(client, tmp_path):
         (10, 0.6, 10_000),
     ]
     assert found.data.metrics["evaluation/auc"] == 0.75
+    assert found.data.metrics["progressive/auc"] == 0.625
     assert found.data.metrics["epoch_loss"] == 0.45
     again = TrackedRun(MlflowTracker(), job_dir, "census")
     again.tell(began(lr="0.2", epochs="2"))

@@ -266,8 +266,9 @@ class ReplicaFollower:
 class ReplicaCoordinator:
     """Assigns one lease at a time to all replicas, in rounds; trains the chief's share."""
 
-    def __init__(self, replica: Replica, fingerprint: dict[str, Any]):
-        self.meter = TrainingMeter(range(replica.group.size))
+    def __init__(self, replica: Replica, fingerprint: dict[str, Any], judged: Sequence[str] = ()):
+        """`judged` are the labels that closures judge."""
+        self.meter = TrainingMeter(range(replica.group.size), judged)
         self.replica = replica
         self._fingerprint = fingerprint
         self._are_equal = False
@@ -340,6 +341,7 @@ class ReplicaCoordinator:
     def _finish(self, queue: LeaseQueue, lease: Lease, trained: TrainedRounds) -> None:
         queue.finish(lease, lease.records)
         self.meter.finished(trained.loss_sum)
+        self.meter.judged(trained.judged)
         self.meter.lease_length.measured(trained.rounds, trained.seconds)
         for index, share in enumerate(self.replica.shares(lease)):
             self.meter.worker_shares.trained(index, share.records, trained.began, trained.seconds)

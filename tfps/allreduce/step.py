@@ -1,5 +1,6 @@
 """One round: every replica computes on its own batch, all apply the same update."""
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import NamedTuple
@@ -43,6 +44,10 @@ class ReplicaStep:
         self._step = step
         self._store = step.store
         self._group = group
+
+    def judging(self) -> contextlib.AbstractContextManager[Callable[[], tf.Tensor]]:
+        """As `Step.judging`, of this replica's batches."""
+        return self._step.judging()
 
     def train(self, features: Features, labels: Labels, seed: tf.Tensor) -> Round:
         """Trains one batch on every replica.
@@ -132,28 +137,33 @@ class TrainedRounds(NamedTuple):
     bad_round: int
     began: float
     seconds: float
+    judged: np.ndarray  # of this replica's batches, for `Judged.plus`
 
     @staticmethod
     def pack(
-        rounds: tf.Tensor, loss_sum: tf.Tensor, bad_round: tf.Tensor, began: tf.Tensor
+        rounds: tf.Tensor,
+        loss_sum: tf.Tensor,
+        bad_round: tf.Tensor,
+        began: tf.Tensor,
+        judged: tf.Tensor,
     ) -> tf.Tensor:
-        """In a closure: the rounds as one tensor, `[5]` float64."""
+        """In a closure: the rounds as one tensor, `[n]` float64."""
         with tf.control_dependencies([loss_sum]):
             seconds = tf.timestamp() - began
         rounds, bad_round = (tf.cast(number, tf.float64) for number in (rounds, bad_round))
-        return tf.stack([rounds, loss_sum, bad_round, began, seconds])
+        return tf.concat([tf.stack([rounds, loss_sum, bad_round, began, seconds]), judged], 0)
 
     @classmethod
     def unpack(cls, numbers: np.ndarray) -> "TrainedRounds":
         """The rounds of what `pack` made of them, as fetched."""
-        rounds, loss_sum, bad_round, began, seconds = numbers.tolist()
-        return cls(int(rounds), loss_sum, int(bad_round), began, seconds)
+        rounds, loss_sum, bad_round, began, seconds = numbers[:5].tolist()
+        return cls(int(rounds), loss_sum, int(bad_round), began, seconds, numbers[5:])
 
 
 class ReplicaClosures:
     """The function that trains a share of a lease, traced once.
 
-    `train`: (source, [begin, end, rounds, seed] int64) -> [5] float64, for `TrainedRounds.unpack`.
+    `train`: (source, [begin, end, rounds, seed] int64) -> [n] float64, for `TrainedRounds.unpack`.
     It trains a shard's batches from number `begin` up to `end`, followed by batches without records
     up to the number of rounds.
     """
@@ -200,5 +210,8 @@ class ReplicaClosures:
         zero = tf.constant(0, tf.int64)
         state: State = (zero, tf.zeros([], tf.float64), tf.constant(-1, tf.int64))
         # Not unrolled: no iteration sends anything to another task, and it is traced soon.
-        done, loss_sum, bad = tf.while_loop(more, train, state)
-        return TrainedRounds.pack(done, loss_sum, bad, began)
+        with self._step.judging() as judged:
+            done, loss_sum, bad = tf.while_loop(more, train, state)
+        with tf.control_dependencies([done]):
+            counts = judged()
+        return TrainedRounds.pack(done, loss_sum, bad, began, counts)

@@ -11,6 +11,7 @@ import numpy as np
 from tfps.data.record_source import Piece, RecordSource
 from tfps.errors import RunError
 from tfps.evaluation.metrics import EvaluatedPiece
+from tfps.evaluation.progressive import Judged
 from tfps.job_dir.report import WorkerShare
 from tfps.leases.lease import LeaseLength
 from tfps.leases.queue import LeaseQueue
@@ -93,8 +94,10 @@ class WorkerShares:
 class TrainingMeter:
     """Measures how far the training of leases has come, and takes samples of it."""
 
-    def __init__(self, workers: Sequence[int]):
+    def __init__(self, workers: Sequence[int], judged: Sequence[str] = ()):
+        """`judged` are the labels whose predictions closures compare with the records."""
         self.throughput = Throughput()
+        self._judged = self._judged_before = Judged.nothing(judged)
         self.lease_length = LeaseLength()
         self.worker_shares = WorkerShares(workers)
         self.loss_sum = 0.0  # over the records of all trained leases, of the loss of their batch
@@ -119,6 +122,10 @@ class TrainingMeter:
         """Notes the loss of a lease that is trained, the sum over its records."""
         self.loss_sum += loss_sum
 
+    def judged(self, counts: np.ndarray) -> None:
+        """Notes what a closure has counted of its records' predictions."""
+        self._judged = self._judged.plus(counts)
+
     def measure(self, queue: LeaseQueue, examples: int, loss_sum: float) -> None:
         """Notes how far the training is, with the records and the loss of leases in flight."""
         examples += queue.trained
@@ -138,6 +145,7 @@ class TrainingMeter:
         """How far the training was when it was last measured; `steps` counts updates."""
         new, loss_sum, seconds = self.since_sample()
         self._sampled = self.examples, self._loss_sum, time.monotonic()
+        judged, self._judged_before = self._judged.since(self._judged_before), self._judged
         return Sampled(
             at=time.time(),
             epoch=self.epoch,
@@ -149,6 +157,7 @@ class TrainingMeter:
             bad=queue.bad,
             workers=tuple(self.worker_shares.report()),
             leases=self.worker_shares.lease_times,
+            judged=judged.metrics(),
         )
 
 

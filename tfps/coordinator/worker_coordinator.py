@@ -107,8 +107,10 @@ class WorkerCoordinator:
         unrecorded_batches: Callable[[], int],
         members: BarrierMembers | None = None,
         on_done: Callable[[LeaseResult], None] = lambda result: None,
+        judged: Sequence[str] = (),
     ):
-        self.meter = TrainingMeter(executor.workers)
+        """`judged` are the labels that closures judge."""
+        self.meter = TrainingMeter(executor.workers, judged)
         self._executor = executor
         self._closures = closures
         self._progress = progress
@@ -222,6 +224,7 @@ class WorkerCoordinator:
         lane, lease = self.lanes.arrived(future)
         doing = f"training epoch {lease.epoch + 1}"
         result = LeaseResult.unpack(self._result(future, doing, lease.source))
+        self.meter.judged(result.judged)
         if result.bad_step >= 0:
             raise not_finite(f"at step {result.bad_step + 1} of {lease.where}")
         if lease.records_of(result.steps) >= lease.records:

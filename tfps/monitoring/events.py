@@ -89,6 +89,8 @@ class Sampled(RunEvent):
     bad: int = 0
     workers: tuple[WorkerShare, ...] = ()  # by index, since the chief connected
     leases: LeaseTimes | None = None  # since then; None in histories of before
+    # of the leases that have ended since the last sample, as predicted before they were learnt
+    judged: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

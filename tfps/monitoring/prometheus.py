@@ -55,6 +55,7 @@ class RunMetrics(Collector):
         self._lock = threading.Lock()
         self._last: dict[type[RunEvent], RunEvent] = {}  # of each kind
         self._loss: float | None = None
+        self._judged: Mapping[str, float] = {}
         self._usages: dict[str, TaskUsage] = {}
         self._lost: Counter[str] = Counter()
         self._went_back = 0
@@ -74,6 +75,7 @@ class RunMetrics(Collector):
                     )
                 case Sampled():
                     self._loss = self._loss if event.loss is None else event.loss
+                    self._judged = event.judged or self._judged
                 case TasksMeasured():
                     self._usages |= event.tasks
                 case TaskLost():
@@ -120,6 +122,10 @@ class RunMetrics(Collector):
             yield _gauge("epoch", "The epoch being trained, from 0.", {(): sample.epoch})
             text = "Records trained per second, since the last sample."
             yield _gauge("examples_per_second", text, {(): sample.examples_per_second})
+        if self._judged:
+            text = "Of records as they were predicted before they were trained."
+            values = {(name,): value for name, value in self._judged.items()}
+            yield _gauge("progressive", text, values, ("metric",))
         if self._loss is not None:
             text = "Mean loss of the records trained since the last sample."
             yield _gauge("loss", text, {(): self._loss})

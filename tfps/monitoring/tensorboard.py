@@ -233,6 +233,7 @@ class TensorBoardLog:
         }
         if event.loss is not None:
             values["batch_loss"] = event.loss
+        values |= {f"batch_{name}": value for name, value in event.judged.items()}
         before = self._last
         if before and before.steps == event.steps:
             return  # there is a point

@@ -116,6 +116,7 @@ def _figures(event: Sampled | EpochTrained | Evaluated) -> dict[str, float]:
                 "examples": float(event.examples),
                 "examples_per_second": event.examples_per_second,
                 "loss": event.loss,
+                **{f"progressive/{name}": value for name, value in event.judged.items()},
             }
         case EpochTrained():
             found = {

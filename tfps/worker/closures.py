@@ -38,32 +38,37 @@ class LeaseResult(NamedTuple):
     began: float
     seconds: float
     times: ExchangeTimes
+    judged: np.ndarray  # of the batches that the closure has computed, for `Judged.plus`
 
     @staticmethod
     def pack(
-        progress: tf.Tensor, outcome: Outcome, worker: tf.Tensor, began: tf.Tensor
+        progress: tf.Tensor,
+        outcome: Outcome,
+        worker: tf.Tensor,
+        began: tf.Tensor,
+        judged: tf.Tensor,
     ) -> tf.Tensor:
-        """In a closure: the result as one tensor, `[11]` float64, since each fetch is a call."""
+        """In a closure: the result as one tensor, `[n]` float64, since each fetch is a call."""
         with tf.control_dependencies([progress]):
             seconds = tf.timestamp() - began
         numbers = [tf.cast(number, tf.float64) for number in (outcome.bad_step, worker)]
         times = tf.cast(outcome.times, tf.float64)
-        return tf.concat([progress, tf.stack([*numbers, began, seconds]), times], 0)
+        return tf.concat([progress, tf.stack([*numbers, began, seconds]), times, judged], 0)
 
     @classmethod
     def unpack(cls, numbers: np.ndarray) -> "LeaseResult":
         """The result of what `pack` made of it, as fetched."""
         attempts, steps, bad, loss_sum, bad_step, worker, began, seconds = numbers[:8].tolist()
-        counts, (exchanges, *waited) = (int(attempts), int(steps), int(bad)), numbers[8:].tolist()
-        times = ExchangeTimes(int(exchanges), *waited)
-        return cls(*counts, loss_sum, int(bad_step), int(worker), began, seconds, times)
+        counts, (exchanges, *waited) = (int(attempts), int(steps), int(bad)), numbers[8:11].tolist()
+        times, judged = ExchangeTimes(int(exchanges), *waited), numbers[11:]
+        return cls(*counts, loss_sum, int(bad_step), int(worker), began, seconds, times, judged)
 
 
 class Closures:
     """Functions to schedule, each traced once.
 
     Attributes:
-        train: (source, [first, count, seed, place] int64) -> [11] float64, which
+        train: (source, [first, count, seed, place] int64) -> [n] float64, which
             `LeaseResult.unpack` reads. Trains what is left of the lease with `count` records from
             the shard's record `first` on, whose progress is at the place that
             `LeaseProgress.place` named; nothing where the lane has another lease by now. Where
@@ -135,12 +140,13 @@ class Closures:
     def _train(self, loop: Loop, source: PackedSource, lease: tf.Tensor) -> tf.Tensor:
         began, worker = tf.timestamp(), self._worker_index()
         batches = LeaseBatches(self._located(source), lease, self._batching, self._may_be_bad)
-        with self._step.store.in_closure():
+        with self._step.store.in_closure(), self._step.judging() as judged:
             outcome = loop.train(batches, worker)
         with tf.control_dependencies([outcome.bad_step]):
             lane = self._progress.lane_of(batches.place)
             trained = self._progress.result(lane, outcome.attempt)
-        return LeaseResult.pack(trained, outcome, worker, began)
+            counts = judged()
+        return LeaseResult.pack(trained, outcome, worker, began, counts)
 
     def _gradients(
         self, source: PackedSource, lease: tf.Tensor

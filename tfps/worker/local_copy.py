@@ -42,6 +42,10 @@ class LocalRows:
         """Replaces rows by number, `[u]`, each once, with `[u, size]`."""
         tf.raw_ops.ResourceScatterUpdate(resource=self._handle, indices=numbers, updates=rows)
 
+    def add(self, rows: tf.Tensor) -> None:
+        """Adds to all rows, `[n, size]`."""
+        tf.raw_ops.AssignAddVariableOp(resource=self._handle, value=rows)
+
     def all(self) -> tf.Tensor:
         """All rows as they are now, `[n, size]`."""
         return tf.raw_ops.ReadVariableOp(resource=self._handle, dtype=self._dtype)

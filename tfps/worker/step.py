@@ -1,7 +1,8 @@
 """One step: pull, compute, push."""
 
+import contextlib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -13,6 +14,8 @@ from tfps.model.stateless_model import Features, Labels, Lookup, StatelessModel
 from tfps.profiling import scopes
 from tfps.store.messages import Gradients, Note, Pulled, PulledRows
 from tfps.store.parameter_store import ParameterStore
+from tfps.worker.judge import Judge, all_scores
+from tfps.worker.local_copy import LocalRows
 
 
 class Batch(NamedTuple):
@@ -41,8 +44,8 @@ class FoundBatch(NamedTuple):
     rows: list[PulledRows]
 
 
-# Loss, gradients of dense parameters and of every lookup's rows, new state.
-Computed = tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor], list[tf.Tensor]]
+# Loss, gradients of dense parameters and of every lookup's rows, new state, scores to be judged.
+Computed = tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor], list[tf.Tensor], list[tf.Tensor]]
 
 
 class Step:
@@ -55,18 +58,39 @@ class Step:
         store: ParameterStore,
         jit_compile: bool = False,
         devices: Sequence[str] = ("",),
+        judge: Judge | None = None,
     ):
-        """XLA may compile between pull and push; `devices` share a batch, "" for TensorFlow's."""
+        """XLA may compile between pull and push; `devices` share a batch, "" for TensorFlow's.
+
+        A judge compares the predictions of trained batches with their labels.
+        """
         self._task = task
         self._model = model
         self.store = store
         self.prediction_names = model.prediction_names
         self.layer_metrics = model.layer_metrics
         self._devices = devices
+        self._judge = judge
+        self._judged: LocalRows | None = None
         # Traced once, however many steps a closure is unrolled into.
         self._compute = tf.function(
             self._computed, jit_compile=jit_compile or None, autograph=False
         )
+
+    @contextlib.contextmanager
+    def judging(self) -> Iterator[Callable[[], tf.Tensor]]:
+        """In a closure: counts the batches that are computed in the block.
+
+        Gives a function that reads the counts, `[n]` float64, 0 of them without a judge.
+        """
+        if self._judge is None:
+            yield lambda: tf.zeros([0], tf.float64)
+            return
+        self._judged = judged = LocalRows(tf.zeros(self._judge.shape, tf.float64))
+        try:
+            yield lambda: tf.reshape(judged.all(), [-1])
+        finally:
+            self._judged = None
 
     def pull(self, features: Features, labels: Labels, after: Sequence[tf.Tensor] = ()) -> Batch:
         """Pulls what a batch needs to be trained."""
@@ -127,6 +151,10 @@ class Step:
                     )
                 )
         loss, dense, rows, state = _mean(results, [batch_records(*piece) for piece in pieces])
+        if self._judge and self._judged:
+            scores = all_scores([score for *_, given in results for score in given])
+            counts = self._judge.counts(scores, batch.labels)
+            self._judged.add(tf.cast(counts, tf.float64))
         return loss, self.store.gradients(pulled, dense, rows, state)
 
     def predict(
@@ -180,19 +208,24 @@ class Step:
         gradients = found[: len(dense)], found[len(dense) :]
         if loss_scale is not None:
             gradients = tf.nest.map_structure(lambda gradient: gradient / loss_scale, gradients)
-        return forward.loss, *gradients, forward.state
+        scores = []
+        if self._judge:
+            scores = [self._judge.scores(predict_by_name(self._task, forward.outputs))]
+        return forward.loss, *gradients, forward.state, scores
 
 
-def _mean(results: Sequence[Computed], counts: Sequence[tf.Tensor]) -> Computed:
+def _mean(
+    results: Sequence[Computed], counts: Sequence[tf.Tensor]
+) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor], list[tf.Tensor]]:
     """Joins what the pieces of a batch gave: means over its records, and every piece's own rows.
 
     A piece of a small last batch may be empty; what it gave is not finite and counts for nothing.
     """
     if len(results) == 1:
-        return results[0]
+        return results[0][:4]
     total = tf.cast(tf.add_n(counts), tf.float32)
     weights = [tf.cast(count, tf.float32) / total for count in counts]
-    losses, dense, rows, state = zip(*results, strict=True)
+    losses, dense, rows, state, _ = zip(*results, strict=True)
 
     def mean(values: Sequence[tf.Tensor]) -> tf.Tensor:
         return tf.add_n(

@@ -28,6 +28,7 @@ from tfps.data.record_source import Piece, RecordSource, pieces_of
 from tfps.evaluation.curves import ScoreCurves
 from tfps.evaluation.history import Evaluation
 from tfps.evaluation.metrics import EvaluatedPiece, RunningMetrics
+from tfps.evaluation.progressive import judged_labels
 from tfps.experiment.experiment import Experiment
 from tfps.experiment.mode import Async, Bounded, LocalSGD, Sync
 from tfps.leases.progress import LeaseProgress
@@ -36,6 +37,7 @@ from tfps.store.parameter_store import ParameterStore
 from tfps.worker.async_loop import AsyncLoop, ExchangeLoop
 from tfps.worker.barrier_loop import BarrierLoop
 from tfps.worker.closures import Closures, LeaseResult
+from tfps.worker.judge import Judge
 from tfps.worker.local_sgd import LocalSgdLoop
 from tfps.worker.loop import UNROLL, UNROLL_IN_ONE_PROCESS, UPDATES_PER_COPY, Loop, SyncEvery
 from tfps.worker.step import Step
@@ -78,7 +80,10 @@ class Engine:
         progress = LeaseProgress(lanes, executor.devices[0])
         # By name: without one TensorFlow leaves a worker's GPU idle (seen on an H200).
         gpus = [f"/device:GPU:{k}" for k in range(executor.gpus)] or [""]
-        step = Step(experiment.task, plan.model, store, train.jit_compile, gpus)
+        has_labels = bool(data.train.of_epoch(0).labels or not experiment.task.labels())
+        judged = judged_labels(experiment.task, plan.model.prediction_shapes) if has_labels else {}
+        judge = Judge(judged) if judged else None
+        step = Step(experiment.task, plan.model, store, train.jit_compile, gpus, judge)
         barrier = members = None
         if waiting:
             barrier = _barrier(waiting, train.pipeline_depth, store, progress, lanes)
@@ -88,7 +93,6 @@ class Engine:
             sync_every = SyncEvery(mode.sync_every if isinstance(mode, LocalSGD) else 0)
         make_loop = functools.partial(_loop, inputs, step, progress, executor, barrier, sync_every)
         index, locate = executor.worker_index, data.staged.locate
-        has_labels = bool(data.train.of_epoch(0).labels or not experiment.task.labels())
         closures = Closures(
             experiment, step, make_loop(), progress, index, locate, kept, has_labels
         )
@@ -97,7 +101,8 @@ class Engine:
             rounds = ReplicaStep(step, executor.group)
             train_rounds = ReplicaClosures(experiment, rounds, progress, locate)
             replica = Replica(executor, store, train_rounds, closures, monitor, stall_seconds)
-            coordinator = ReplicaCoordinator(replica, replica_fingerprint(inputs, store))
+            fingerprint = replica_fingerprint(inputs, store)
+            coordinator = ReplicaCoordinator(replica, fingerprint, tuple(judged))
         else:
 
             def ended(result: LeaseResult) -> None:
@@ -109,7 +114,15 @@ class Engine:
                 return mode.unrecorded_batches(train.pipeline_depth, most)
 
             coordinator = WorkerCoordinator(
-                executor, closures, progress, monitor, stall_seconds, unrecorded, members, ended
+                executor,
+                closures,
+                progress,
+                monitor,
+                stall_seconds,
+                unrecorded,
+                members,
+                ended,
+                tuple(judged),
             )
         return cls(inputs, store, coordinator, members)
 

@@ -93,9 +93,24 @@ class JobRecord:
             if value is not None and steps in examples
         ]
 
+    def progressive(self, name: str) -> list[Point]:
+        """Records trained, and a metric of those since the sample before as they were predicted.
+
+        Names may differ in capitals: a compiled model's AUC has the name that it was given.
+        """
+        return [
+            (sample.examples, value)
+            for sample in self.kept_samples()
+            for known, value in sample.judged.items()
+            if known.lower() == name.lower()
+        ]
+
     def metric_names(self) -> list[str]:
         """Names of the metrics, the loss first."""
         names = {name for event in self.all(Evaluated) for name in event.metrics}
+        known = {name.lower() for name in names}
+        judged = {name for event in self.all(Sampled) for name in event.judged}
+        names |= {name for name in judged if name not in known}
         return sorted(names, key=lambda name: (name != "loss", name))
 
     def speeds(self) -> list[Point]:

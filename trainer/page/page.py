@@ -67,15 +67,19 @@ def _losses_of_outputs(job: JobRecord, names: Sequence[str]) -> Chart:
 
 
 def _metric(jobs: Sequence[JobRecord], name: str) -> Chart:
-    series = [
-        Series(
-            job.name if len(jobs) > 1 else name,
-            job.metric(name),
-            index,
-            has_dots=True,
-        )
-        for index, job in enumerate(jobs)
-    ]
+    if not any(job.progressive(name) for job in jobs):
+        series = [
+            Series(job.name if len(jobs) > 1 else name, job.metric(name), index, has_dots=True)
+            for index, job in enumerate(jobs)
+        ]
+        return Chart(name, _RECORDS, series)
+    series = []
+    for index, job in enumerate(jobs):
+        before = f"{job.name}: " if len(jobs) > 1 else ""
+        # Of records as they were predicted before they were trained.
+        series.append(Series(f"{before}training", job.progressive(name), index))
+        color = index if len(jobs) > 1 else 1
+        series.append(Series(f"{before}evaluation", job.metric(name), color, has_dots=True))
     return Chart(name, _RECORDS, series)
 
 

@@ -22,7 +22,7 @@ from tfps.monitoring.recorder import RunHistory
 BEGAN = 1_700_000_000.0
 
 
-def sampled(minute, examples, loss):
+def sampled(minute, examples, loss, **judged):
     shares = tuple(WorkerShare(minute, examples // 2, 50.0 * minute, 5.0 * minute) for _ in "ab")
     return Sampled(
         at=BEGAN + 60 * minute,
@@ -32,6 +32,7 @@ def sampled(minute, examples, loss):
         loss=loss,
         examples_per_second=100.0 + minute,
         workers=shares,
+        judged=judged,
     )
 
 

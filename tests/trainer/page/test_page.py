@@ -83,6 +83,18 @@ def test_the_losses_of_outputs_share_a_chart(tmp_path):
     }
 
 
+def test_what_was_predicted_before_training_is_drawn_with_the_evaluations(tmp_path):
+    more = [sampled(8, 2500, 0.3, auc=0.7, log_loss=0.4), sampled(9, 2700, 0.3, auc=0.9)]
+    happened = [*events(), *more, *evaluated(10, 3000, AUC=0.8)]
+    job = JobRecord.read(write(tmp_path / "job", happened))
+    charts = {chart.title: chart for chart in charts_of([job])}
+    training, evaluation = charts["auc"].series
+    assert (training.name, training.points) == ("training", [(2500, 0.7), (2700, 0.9)])
+    assert evaluation.points == [(1000, 0.8), (2000, 0.85)]
+    assert charts["AUC"].series[0].points == training.points  # by whatever name it is measured
+    assert charts["log_loss"].series[0].points == [(2500, 0.4)]
+
+
 def test_curves_of_scores_are_of_the_best_evaluation(job):
     """The job's best evaluation is neither the first nor the last that has curves."""
     best = job.report.best_evaluation.evaluation
