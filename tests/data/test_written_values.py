@@ -153,7 +153,7 @@ def test_values_come_back_or_are_refused(tmp_path_factory, form, cells):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @hypothesis.settings(
-    max_examples=5_000,
+    max_examples=1_500,
     deadline=None,
     database=None,
     suppress_health_check=list(hypothesis.HealthCheck),
