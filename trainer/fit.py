@@ -90,7 +90,7 @@ def fit(
         KeyboardInterrupt: At an interrupt, once a checkpoint is saved.
     """
     _check(model, job_dir, callbacks)
-    with _lines(verbose):
+    with _lines(verbose), _left_as_they_were(callbacks or ()):
         given = x, y, sample_weight
         data, manifest = _written(model, job_dir, given, validation_data, validation_split, shuffle)
         labels = [_feature(each) for each in manifest.labels if each["name"] != _WEIGHT]
@@ -183,6 +183,18 @@ def _is_in_memory(x: Any) -> bool:
 def _feature(schema: Mapping[str, Any]) -> Feature:
     shape = tuple(schema["shape"])
     return Feature(schema["name"], schema["dtype"], shape, schema["vocabulary_size"] or None)
+
+
+@contextlib.contextmanager
+def _left_as_they_were(callbacks: Sequence[Any]) -> Iterator[None]:
+    """Puts back what a run changes of callbacks, which may be given to another call."""
+    name = "restore_best_weights"  # False meanwhile: the run exports the best itself
+    wanted = [(each, getattr(each, name)) for each in callbacks if hasattr(each, name)]
+    try:
+        yield
+    finally:
+        for callback, value in wanted:
+            setattr(callback, name, value)
 
 
 @contextlib.contextmanager

@@ -96,6 +96,7 @@ def test_best_weights_are_restored(tmp_path):
     measured = model.evaluate(last_part(x), last_part(y), verbose=0)[0]
     assert measured == pytest.approx(min(losses), rel=1e-5)
     assert min(losses) < losses[-1]
+    assert stopping.restore_best_weights
 
 
 class _Interrupt(keras.callbacks.Callback):
