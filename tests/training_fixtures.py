@@ -194,8 +194,9 @@ class Trainer:
         settings = self.experiment.train
         rules = Rules.of(self.task, self.model, settings.row_updates, settings.repeated_ids)
         self._make_parameters(devices, rules, members or lanes_of(executor), bool(members))
-        self.judged = judged_labels(self.task, self.model.prediction_shapes) if judges else {}
-        judge = Judge(self.judged) if judges else None
+        judge = None
+        if judges:
+            judge = Judge(judged_labels(self.task, self.model.prediction_shapes))
         self.step = Step(self.task, self.model, self.store, settings.jit_compile, judge=judge)
         self.closures = Closures(
             self.experiment,
@@ -219,7 +220,6 @@ class Trainer:
             self.monitor,
             stall_seconds,
             lambda: mode.unrecorded_batches(settings.pipeline_depth, sync_every),
-            judged=tuple(self.judged),
         )
 
     def queues(self):

@@ -20,6 +20,7 @@ from tfps.cluster.spec import Cluster
 from tfps.data.array_dataset import write_dataset
 from tfps.data.feature import Feature
 from tfps.data.manifest import Manifest
+from tfps.data.schema import Schema
 from tfps.errors import UserError
 from tfps.evaluation.history import Evaluation, Evaluations
 from tfps.experiment.experiment import BEST, Data, Experiment, Train
@@ -93,7 +94,7 @@ def fit(
     with _lines(verbose), _left_as_they_were(callbacks or ()):
         given = x, y, sample_weight
         data, manifest = _written(model, job_dir, given, validation_data, validation_split, shuffle)
-        labels = [_feature(each) for each in manifest.labels if each["name"] != _WEIGHT]
+        labels = [each for each in Schema.of(manifest).labels if each.name != _WEIGHT]
         task = task_of(
             model,
             labels[0] if len(labels) == 1 else labels,
@@ -178,11 +179,6 @@ def _named(x: Any, features: Sequence[Feature]) -> Any:
 def _is_in_memory(x: Any) -> bool:
     """Whether it holds all records at once, and is no stream of batches."""
     return isinstance(x, Mapping | list | tuple) or hasattr(x, "shape")
-
-
-def _feature(schema: Mapping[str, Any]) -> Feature:
-    shape = tuple(schema["shape"])
-    return Feature(schema["name"], schema["dtype"], shape, schema["vocabulary_size"] or None)
 
 
 @contextlib.contextmanager

@@ -133,30 +133,14 @@ def test_an_interrupt_saves_and_the_same_call_resumes(tmp_path):
 def test_a_single_array_and_weights(tmp_path):
     x, y = drawn()
     sold = y["sold"]
-    model = one_output()
+    model, by_class = one_output(), one_output()
     weight = np.where(sold, 3, 1).astype("f4")
-    tfps.fit(
-        model,
-        x["numbers"],
-        sold,
-        job_dir=str(tmp_path / "a"),
-        epochs=3,
-        sample_weight=weight,
-        validation_data=(x["numbers"], sold),
-        shuffle=False,
-        verbose=False,
-    )
-    by_class = one_output()
-    tfps.fit(
-        by_class,
-        x["numbers"],
-        sold,
-        job_dir=str(tmp_path / "b"),
-        epochs=3,
-        class_weight={0: 1.0, 1: 3.0},
-        shuffle=False,
-        verbose=False,
-    )
+    options = {"epochs": 3, "shuffle": False, "verbose": False}
+    weighted = {"sample_weight": weight, "validation_data": (x["numbers"], sold)}
+    tfps.fit(model, x["numbers"], sold, job_dir=str(tmp_path / "a"), **weighted, **options)
+    classes = {0: 1.0, 1: 3.0}
+    job_dir = str(tmp_path / "b")
+    tfps.fit(by_class, x["numbers"], sold, job_dir=job_dir, class_weight=classes, **options)
     for mine, others in zip(model.get_weights(), by_class.get_weights(), strict=True):
         np.testing.assert_allclose(mine, others, atol=1e-5)
 

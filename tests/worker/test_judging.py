@@ -25,7 +25,7 @@ def trained(trainer):
 
 
 def counts_of(trainer, result):
-    return Judged.nothing(tuple(trainer.judged)).plus(result.judged)
+    return Judged.nothing(trainer.step.judged).plus(result.judged)
 
 
 MODES = {
@@ -71,7 +71,7 @@ def test_predictions_are_those_of_before_the_push(manifest):
     trainer = Trainer(manifest, judges=True, task=Plain(), **options)
     before = trainer.evaluate()
     [prediction] = before.predictions.values()
-    [name] = trainer.judged
+    [name] = trainer.step.judged
     judged = counts_of(trainer, trained(trainer))
     labels = before.labels[name].reshape(-1)
     expected = np.mean(-np.log(np.where(labels == 1, prediction, 1 - prediction).reshape(-1)))

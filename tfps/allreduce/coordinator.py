@@ -65,6 +65,7 @@ class Replica:
         self.store = store
         self._executor = executor
         self._train, self._evaluate = train, evaluate
+        self.judged = evaluate.judged
         self._monitor = monitor
         self._stall_seconds = stall_seconds
         self._calls = concurrent.futures.ThreadPoolExecutor(1, "collectives")
@@ -266,9 +267,8 @@ class ReplicaFollower:
 class ReplicaCoordinator:
     """Assigns one lease at a time to all replicas, in rounds; trains the chief's share."""
 
-    def __init__(self, replica: Replica, fingerprint: dict[str, Any], judged: Sequence[str] = ()):
-        """`judged` are the labels that closures judge."""
-        self.meter = TrainingMeter(range(replica.group.size), judged)
+    def __init__(self, replica: Replica, fingerprint: dict[str, Any]):
+        self.meter = TrainingMeter(range(replica.group.size), replica.judged)
         self.replica = replica
         self._fingerprint = fingerprint
         self._are_equal = False

@@ -107,10 +107,8 @@ class WorkerCoordinator:
         unrecorded_batches: Callable[[], int],
         members: BarrierMembers | None = None,
         on_done: Callable[[LeaseResult], None] = lambda result: None,
-        judged: Sequence[str] = (),
     ):
-        """`judged` are the labels that closures judge."""
-        self.meter = TrainingMeter(executor.workers, judged)
+        self.meter = TrainingMeter(executor.workers, closures.judged)
         self._executor = executor
         self._closures = closures
         self._progress = progress

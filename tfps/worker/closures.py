@@ -84,6 +84,7 @@ class Closures:
         gradients: (source, lease as of `train`) -> (gradients, norms). What the first batch of a
             lease gives; nothing of it is pushed: the gradients of the dense parameters in the
             model's order, and by table the gradient norms of the rows that it asks for, `[n]`.
+        judged: The labels whose predictions `train` compares with the records.
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class Closures:
         self.schema = self._batching.schema.all
         self._may_be_bad = experiment.data.max_bad_records > 0
         self._step = step
+        self.judged = step.judged
         self._progress = progress
         self._worker_index = worker_index
         self._locate = locate

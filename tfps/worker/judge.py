@@ -1,6 +1,6 @@
 """Counts in a closure what the model predicts of batches before it learns them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import tensorflow as tf
 
@@ -14,8 +14,8 @@ class Judge:
     """Compares predictions of yes or no with labels, given by `judged_labels`."""
 
     def __init__(self, predictions: Mapping[str, str]):
-        self._labels, self._predictions = tuple(predictions), tuple(predictions.values())
-        self.shape = (len(self._labels), WIDTH)
+        self.labels, self._predictions = tuple(predictions), tuple(predictions.values())
+        self.shape = (len(self.labels), WIDTH)
 
     def scores(self, predictions: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """A batch's predictions of the labels, `[labels, records]` float32."""
@@ -24,7 +24,7 @@ class Judge:
     def counts(self, scores: tf.Tensor, labels: Labels) -> tf.Tensor:
         """A batch's counts, `[labels, WIDTH]` float32, as `Judged` has them."""
         truth = tf.stack(
-            [tf.cast(tf.reshape(labels[name], [-1]), tf.float32) for name in self._labels]
+            [tf.cast(tf.reshape(labels[name], [-1]), tf.float32) for name in self.labels]
         )
         is_positive = tf.equal(truth, 1.0)
         is_fit = (is_positive | tf.equal(truth, 0.0)) & (scores >= 0.0) & (scores <= 1.0)
@@ -33,26 +33,19 @@ class Judge:
         logit = (above - below + LAST_LOGIT) * (BINS / (2 * LAST_LOGIT))
         place = tf.clip_by_value(tf.cast(logit, tf.int32), 0, BINS - 1)
         place += BINS * tf.cast(is_positive, tf.int32)
-        of_label = 2 * BINS * tf.range(len(self._labels))[:, tf.newaxis]
-        nowhere = 2 * BINS * len(self._labels)  # beyond the last, where nothing is counted
+        of_label = 2 * BINS * tf.range(len(self.labels))[:, tf.newaxis]
+        nowhere = 2 * BINS * len(self.labels)  # beyond the last, where nothing is counted
         places = tf.where(is_fit, of_label + place, nowhere)
         counted = tf.math.bincount(
             tf.reshape(places, [-1]), minlength=nowhere, maxlength=nowhere, dtype=tf.float32
         )
         losses = -tf.where(is_positive, above, below)
-        sums = [
-            tf.reduce_sum(tf.where(is_fit, each, 0.0), 1) for each in (tf.identity(scores), losses)
-        ]
+        sums = [tf.reduce_sum(tf.where(is_fit, each, 0.0), 1) for each in (scores, losses)]
         unfit = tf.reduce_sum(tf.cast(~is_fit, tf.float32), 1)
         return tf.concat(
             [
-                tf.reshape(counted, [len(self._labels), 2 * BINS]),
+                tf.reshape(counted, [len(self.labels), 2 * BINS]),
                 tf.stack([unfit, *sums], 1),
             ],
             1,
         )
-
-
-def all_scores(pieces: Sequence[tf.Tensor]) -> tf.Tensor:
-    """The scores of a batch that several devices have shared, in the records' order."""
-    return pieces[0] if len(pieces) == 1 else tf.concat(pieces, 1)

@@ -14,7 +14,7 @@ from tfps.model.stateless_model import Features, Labels, Lookup, StatelessModel
 from tfps.profiling import scopes
 from tfps.store.messages import Gradients, Note, Pulled, PulledRows
 from tfps.store.parameter_store import ParameterStore
-from tfps.worker.judge import Judge, all_scores
+from tfps.worker.judge import Judge
 from tfps.worker.local_copy import LocalRows
 
 
@@ -76,6 +76,11 @@ class Step:
         self._compute = tf.function(
             self._computed, jit_compile=jit_compile or None, autograph=False
         )
+
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """The labels that batches are judged by."""
+        return self._judge.labels if self._judge else ()
 
     @contextlib.contextmanager
     def judging(self) -> Iterator[Callable[[], tf.Tensor]]:
@@ -152,7 +157,7 @@ class Step:
                 )
         loss, dense, rows, state = _mean(results, [batch_records(*piece) for piece in pieces])
         if self._judge and self._judged:
-            scores = all_scores([score for *_, given in results for score in given])
+            scores = tf.concat([score for *_, given in results for score in given], 1)
             counts = self._judge.counts(scores, batch.labels)
             self._judged.add(tf.cast(counts, tf.float64))
         return loss, self.store.gradients(pulled, dense, rows, state)

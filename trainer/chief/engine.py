@@ -101,8 +101,7 @@ class Engine:
             rounds = ReplicaStep(step, executor.group)
             train_rounds = ReplicaClosures(experiment, rounds, progress, locate)
             replica = Replica(executor, store, train_rounds, closures, monitor, stall_seconds)
-            fingerprint = replica_fingerprint(inputs, store)
-            coordinator = ReplicaCoordinator(replica, fingerprint, tuple(judged))
+            coordinator = ReplicaCoordinator(replica, replica_fingerprint(inputs, store))
         else:
 
             def ended(result: LeaseResult) -> None:
@@ -114,15 +113,7 @@ class Engine:
                 return mode.unrecorded_batches(train.pipeline_depth, most)
 
             coordinator = WorkerCoordinator(
-                executor,
-                closures,
-                progress,
-                monitor,
-                stall_seconds,
-                unrecorded,
-                members,
-                ended,
-                tuple(judged),
+                executor, closures, progress, monitor, stall_seconds, unrecorded, members, ended
             )
         return cls(inputs, store, coordinator, members)
 

@@ -3,7 +3,7 @@
 import itertools
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tfps.errors import UserError
 from tfps.job_dir import JobDir
@@ -45,14 +45,25 @@ def charts_of(jobs: Sequence[JobRecord]) -> list[Chart]:
     return [chart for chart in found if not chart.is_empty]
 
 
-def _loss(jobs: Sequence[JobRecord], over_time: bool = False) -> Chart:
+def _beside_evaluations(
+    jobs: Sequence[JobRecord],
+    name: str,
+    training: Callable[[JobRecord], list[Point]],
+    over_time: bool = False,
+) -> list[Series]:
+    """What was measured in training, and the metric of that name in evaluations."""
     series = []
     for index, job in enumerate(jobs):
         before = f"{job.name}: " if len(jobs) > 1 else ""
-        series.append(Series(f"{before}training", job.losses(over_time), index))
+        series.append(Series(f"{before}training", training(job), index))
         color = index if len(jobs) > 1 else 1
-        evaluated = job.metric("loss", over_time)
+        evaluated = job.metric(name, over_time)
         series.append(Series(f"{before}evaluation", evaluated, color, has_dots=True))
+    return series
+
+
+def _loss(jobs: Sequence[JobRecord], over_time: bool = False) -> Chart:
+    series = _beside_evaluations(jobs, "loss", lambda job: job.losses(over_time), over_time)
     if over_time:
         return Chart("Loss over time", _TIME, series, x_unit=SECONDS)
     return Chart("Loss", _RECORDS, series)
@@ -67,19 +78,13 @@ def _losses_of_outputs(job: JobRecord, names: Sequence[str]) -> Chart:
 
 
 def _metric(jobs: Sequence[JobRecord], name: str) -> Chart:
-    if not any(job.progressive(name) for job in jobs):
+    if any(job.progressive(name) for job in jobs):
+        series = _beside_evaluations(jobs, name, lambda job: job.progressive(name))
+    else:
         series = [
             Series(job.name if len(jobs) > 1 else name, job.metric(name), index, has_dots=True)
             for index, job in enumerate(jobs)
         ]
-        return Chart(name, _RECORDS, series)
-    series = []
-    for index, job in enumerate(jobs):
-        before = f"{job.name}: " if len(jobs) > 1 else ""
-        # Of records as they were predicted before they were trained.
-        series.append(Series(f"{before}training", job.progressive(name), index))
-        color = index if len(jobs) > 1 else 1
-        series.append(Series(f"{before}evaluation", job.metric(name), color, has_dots=True))
     return Chart(name, _RECORDS, series)
 
 

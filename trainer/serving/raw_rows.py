@@ -1,4 +1,4 @@
-"""Rows as files have them, of which the config's `rows()` makes a model's features."""
+"""Raw rows of a request, which the config's `rows()` converts to a model's features."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -7,6 +7,7 @@ from typing import Any, Self
 import tensorflow as tf
 
 from tfps.data import examples
+from tfps.data.row_blocks import listed
 from tfps.data.row_format import BadRow, Cell, Field
 from tfps.errors import UserError
 from tfps.experiment.task import Task
@@ -16,7 +17,6 @@ from trainer.serving.json_values import (
     UnfitValueError,
     bytes_of,
     is_encoded,
-    listed,
     shown,
 )
 
@@ -61,7 +61,7 @@ class RawRows:
         for index, row in enumerate(rows):
             where = f"instances[{index}]"
             if missing := [name for name in columns if name not in row]:
-                raise RefusedError(f"{where}: column {listed(map(repr, missing))} is missing")
+                raise RefusedError(f"{where}: column {listed(missing, 12)} is missing")
             cells = {name: _cell(where, name, row[name], each) for name, each in columns.items()}
             try:
                 values = found.convert_row(where, cells)
