@@ -183,14 +183,14 @@ def _is_in_memory(x: Any) -> bool:
 
 @contextlib.contextmanager
 def _left_as_they_were(callbacks: Sequence[Any]) -> Iterator[None]:
-    """Puts back what a run changes of callbacks, which may be given to another call."""
-    name = "restore_best_weights"  # False meanwhile: the run exports the best itself
-    wanted = [(each, getattr(each, name)) for each in callbacks if hasattr(each, name)]
+    """Puts back `restore_best_weights`, False in a run: callbacks may be given to another call."""
+    stopping = [each for each in callbacks if hasattr(each, "restore_best_weights")]
+    wanted = [each.restore_best_weights for each in stopping]
     try:
         yield
     finally:
-        for callback, value in wanted:
-            setattr(callback, name, value)
+        for callback, value in zip(stopping, wanted, strict=True):
+            callback.restore_best_weights = value
 
 
 @contextlib.contextmanager

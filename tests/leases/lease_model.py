@@ -48,7 +48,7 @@ class Leases:
         self.queue = LeaseQueue(DATA, ORDER, EPOCHS, state, Bad(self.bad, state.bad_records))
         self.executor, self.sent = Executor(), []
         self.running, self.ghosts, self.returned = [], [], []
-        closures = types.SimpleNamespace(train=None, open=None, schema=())
+        closures = types.SimpleNamespace(train=None, open=None, schema=(), judged=())
         parts = (
             self.executor,
             closures,
