@@ -154,7 +154,7 @@ def _siamese() -> keras.Model:
     hidden = keras.layers.Dense(16, activation="relu")(keras.layers.BatchNormalization()(hidden))
     model = keras.Model(inputs, keras.layers.Dense(1, activation="sigmoid")(hidden))
     model.compile(
-        optimizer=keras.optimizers.Adam(0.005, amsgrad=True),
+        optimizer=keras.optimizers.Adam(0.002, amsgrad=True),
         loss="binary_crossentropy",
         metrics=["accuracy"],
     )
@@ -206,7 +206,6 @@ CASES = (
         Feature("same", "float32"),
         _questions,
         _siamese,
-        tolerance=0.4,
-        on_cluster=0.6,
+        tolerance=DRAWN,
     ),
 )
