@@ -85,16 +85,17 @@ def get_config():
     return Experiment("counting", CountingTask(), Data(shuffle_buffer=1000), Train(batch_size=100))
 
 
-def write(directory, task, sizes, corrupt=None):
-    """Writes records 0, 1, … in shards of the given sizes; returns the manifest.
+def write(directory, task, sizes, corrupt=None, first=0):
+    """Writes records `first`, the next, … in shards of the given sizes; returns the manifest.
 
     Args:
         directory: Of the dataset.
         task: The task.
         sizes: Records of each shard.
         corrupt: By record, what changes its features.
+        first: The first record.
     """
-    numbers, corrupt = iter(range(sum(sizes))), corrupt or {}
+    numbers, corrupt = iter(range(first, first + sum(sizes))), corrupt or {}
     payload = np.zeros(task.payload, np.float32)
     with DatasetWriter.open(str(directory), "counted", len(sizes), task.schema()) as writer:
         for shard, size in enumerate(sizes):

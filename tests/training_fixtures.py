@@ -22,8 +22,8 @@ from tfps.cluster.spec import Cluster
 from tfps.coordinator.executor import LocalExecutor
 from tfps.coordinator.lanes import lanes_of
 from tfps.coordinator.worker_coordinator import WorkerCoordinator
-from tfps.data.manifest import TrainingData
 from tfps.data.record_source import RecordSource, pieces_of
+from tfps.data.training_data import TrainingData
 from tfps.evaluation.history import Evaluations
 from tfps.evaluation.progressive import judged_labels
 from tfps.experiment.mode import Async, Bounded, LocalSGD, Sync

@@ -2,8 +2,9 @@
 
 import pytest
 
-from tfps.data.manifest import Manifest, TrainingData, directories
+from tfps.data.manifest import Manifest
 from tfps.data.shards import RecordIndex, Shard
+from tfps.data.training_data import TrainingData, directories
 from tfps.errors import UserError
 
 

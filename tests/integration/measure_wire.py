@@ -27,8 +27,9 @@ from tfps.coordinator.executor import ClusterExecutor
 from tfps.coordinator.lanes import lanes_of
 from tfps.coordinator.worker_coordinator import WorkerCoordinator
 from tfps.data import manifest
-from tfps.data.manifest import Manifest, TrainingData
+from tfps.data.manifest import Manifest
 from tfps.data.record_source import Batching, RecordSource, read_batches
+from tfps.data.training_data import TrainingData
 from tfps.experiment import overrides
 from tfps.experiment.experiment import Experiment
 from tfps.job_dir import JobDir

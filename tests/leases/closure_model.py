@@ -9,8 +9,9 @@ import concurrent.futures
 import numpy as np
 import tensorflow as tf
 
-from tfps.data.manifest import Manifest, TrainingData
+from tfps.data.manifest import Manifest
 from tfps.data.shards import RecordIndex, Shard
+from tfps.data.training_data import TrainingData
 from tfps.leases.lease import EpochOrder
 from tfps.leases.progress import REFUSED, LeaseProgress
 

@@ -5,8 +5,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from tfps.data.manifest import Manifest, TrainingData
+from tfps.data.dataset_names import names_of
+from tfps.data.followed_data import FollowedData, Position
+from tfps.data.manifest import Manifest
 from tfps.data.shards import RecordIndex, Shard
+from tfps.data.training_data import TrainingData
 from tfps.errors import UserError
 from tfps.leases.bad_record_log import BadRecords
 from tfps.leases.lease import CHUNK_BLOCKS, EpochOrder
@@ -227,3 +230,55 @@ def test_epochs_with_their_own_data_are_given_out_whole_and_in_turn():
         assert {path for path, _ in mine} == {name}
         assert sum(records for _, records in mine) == sum(sizes[name])
     assert leases.trained == 3 * 311 + 70 + 120
+
+
+class Followed(FollowedData):
+    """Datasets that come when a test says so."""
+
+    def __init__(self):
+        super().__init__(names_of("stream"), lambda directory: None, seconds=1.0)
+
+    def come(self, *datasets):
+        for each in datasets:
+            self._take(f"{self._next:03}", each)
+
+
+def test_a_followed_dataset_is_begun_when_the_one_before_is_assigned():
+    data = Followed()
+    leases = queue(of=data)
+    assert leases.take(5) is None
+    data.come(of_sizes(100, directory="a"), of_sizes(0, directory="b"), of_sizes(30, directory="c"))
+    taken = drain(leases, 5)
+    assert [lease.epoch for lease in taken] == [0, 0, 0, 2]
+    assert [lease.source.path for lease in taken] == ["a/s0"] * 3 + ["c/s0"]
+    assert (leases.epoch, leases.idle, leases.finished) == (3, False, False)
+    assert leases.batches_left == 0
+    for lease in taken:
+        leases.finish(lease, lease.records)
+    assert (leases.trained, leases.skipped) == (130, 0)
+    assert leases.state() == QueueState(epoch=3, trained=130)
+    assert leases.epoch_finished
+    assert not leases.finished
+    leases.end()
+    assert leases.finished
+
+
+def test_followed_datasets_are_trained_once_wherever_a_run_resumes():
+    """Runs that are cut off after any number of leases, each resumed from where it was."""
+    sizes, draw = [(45, 7), (0,), (120,), (9, 9), (200,)], random.Random(3)
+    datasets = [of_sizes(*each, directory=f"d{k}") for k, each in enumerate(sizes)]
+    state, seen = QueueState(), []
+    while state.epoch < len(datasets):
+        data = Followed()
+        data._begin(dataclasses.replace(Position(), followed=state.epoch))
+        data.come(*datasets[state.epoch :])
+        leases = queue(of=data, state=state)
+        for _ in range(draw.randint(1, 3)):
+            if lease := leases.take(draw.randint(1, 6)):
+                seen += [
+                    (lease.source.path, record)
+                    for record in range(lease.first, lease.first + lease.records)
+                ]
+                leases.finish(lease, lease.records)
+        state = msgspec.json.decode(msgspec.json.encode(leases.state()), type=QueueState)
+    assert len(seen) == len(set(seen)) == sum(map(sum, sizes))

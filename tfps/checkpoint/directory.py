@@ -1,5 +1,6 @@
 """The checkpoints of a job: committed, damaged, unfinished and old ones."""
 
+import contextlib
 import dataclasses
 import itertools
 import logging
@@ -16,7 +17,7 @@ from tfps.storage import files
 from tfps.storage.failures import explain
 from tfps.storage.paths import is_cloud
 
-_NAME = re.compile(r"\d{12}-\d{6}(-\d{12})?")
+_NAME = re.compile(r"\d{12}-\d{6,}(-\d{12})?")
 _ASIDE = re.compile(rf"{_NAME.pattern}\.damaged-\d+")
 _log = logging.getLogger(__name__)
 
@@ -47,6 +48,13 @@ class CheckpointDirectory:
     def latest(self) -> Checkpoint | None:
         committed = self.committed()
         return commit_marker.read(committed[-1]) if committed else None
+
+    def newest_readable(self) -> Checkpoint | None:
+        """The newest checkpoint whose marker is not damaged."""
+        for path in reversed(self.committed()):
+            with contextlib.suppress(DamagedCheckpointError, FileNotFoundError):
+                return commit_marker.read(path)
+        return None
 
     def find(self, name: str) -> Checkpoint | None:
         """The committed checkpoint of that name; None if it is not there, or not any more."""

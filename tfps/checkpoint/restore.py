@@ -17,6 +17,7 @@ from tfps.checkpoint.layer_transfer import (
     read_grown,
     take_layers,
 )
+from tfps.data.followed_data import is_position
 from tfps.errors import UserError
 from tfps.experiment.experiment import Train
 from tfps.model.lookup_tables import Numbering, renumbered
@@ -38,6 +39,12 @@ def restore(
     The data of epochs that have not begun may have changed since.
     """
     begun = max(1, checkpoint.queue.epoch + (checkpoint.queue.cursor > 0))
+    if is_position(datasets) != is_position(checkpoint.datasets):
+        did = "followed" if is_position(checkpoint.datasets) else "did not follow"
+        raise UserError(
+            f"checkpoint {checkpoint.path} is of a run that {did} datasets (data.follow_seconds); "
+            "do the same, or use another --job_dir with --train.init_from"
+        )
     several = len(checkpoint.datasets) > 1 or len(datasets) > 1
     refuse_misfit(
         checkpoint,
@@ -77,6 +84,8 @@ def _data_of(
     datasets: Sequence[dict[str, Any]], epochs: int, several: bool
 ) -> dict[str, dict[str, Any]]:
     """Identities of what the first epochs train, by names for people."""
+    if is_position(datasets):  # it is compared when datasets are taken up from there
+        return {}
     if not several:
         return {"train data": datasets[0]}
     of_epochs = itertools.islice(itertools.cycle(datasets), epochs)

@@ -126,6 +126,11 @@ class TrainingMeter:
         """Notes what a closure has counted of its records' predictions."""
         self._judged = self._judged.plus(counts)
 
+    @property
+    def judged_so_far(self) -> Judged:
+        """What was counted since this process connected."""
+        return self._judged
+
     def measure(self, queue: LeaseQueue, examples: int, loss_sum: float) -> None:
         """Notes how far the training is, with the records and the loss of leases in flight."""
         examples += queue.trained

@@ -6,7 +6,7 @@ import json
 import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -172,6 +172,7 @@ class DatasetWriter:
         rejected_rows: int = 0,
         best_auc: float | None = None,
         counts: Counts | None = None,
+        collected: Mapping[str, Any] | None = None,
     ) -> Manifest:
         """Closes the shards and writes the manifest; counts are None where nobody counted."""
         try:
@@ -188,6 +189,7 @@ class DatasetWriter:
                 rejected_rows=rejected_rows,
                 best_auc=best_auc,
                 counts=dict(counts or {}),
+                collected=collected or {},
                 directory=self.directory,
             )
             files.sync([*map(self._path, self.files), self.directory])

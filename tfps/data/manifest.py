@@ -1,4 +1,4 @@
-"""The file that makes a directory of shards a dataset, and the datasets of a run's epochs.
+"""The file that makes a directory of shards a dataset.
 
 `manifest.json`, written after the last shard:
 
@@ -27,11 +27,11 @@
       "origin": "written",              the shards with it; "found" where they were there before
       "counts": {                       records of all shards with what may be wrong in a feature;
         "integers": {"missing": 0, "empty": 0, "misfit": 0, "not_finite": 2, "outside": 0}, ...
-      }                                 absent of datasets from before they were counted
+      },                                absent of datasets from before they were counted
+      "collected": {...}                where trainer.collect goes on behind it; absent of others
     }
 """
 
-import bisect
 import contextlib
 import dataclasses
 import functools
@@ -39,6 +39,7 @@ import json
 import posixpath
 import re
 import zlib
+from collections.abc import Mapping
 from typing import Any, Self
 
 import tensorflow as tf
@@ -60,7 +61,6 @@ FILE = "manifest.json"
 FORMAT = 3
 WRITTEN, FOUND = "written", "found"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_EPOCH = re.compile(r"\{epoch(?::0(\d))?\}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +76,7 @@ class Manifest:
     best_auc: float | None = None  # that a planted signal allows
     origin: str = WRITTEN
     counts: Counts = dataclasses.field(default_factory=dict)  # none where nobody counted
+    collected: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     directory: str = ""  # not part of the file
 
     @functools.cached_property  # asked for with each lease
@@ -138,6 +139,7 @@ def write(manifest: Manifest) -> None:
         "best_auc": manifest.best_auc,
         "origin": manifest.origin,
         "counts": {name: dataclasses.asdict(held) for name, held in manifest.counts.items()},
+        **({"collected": manifest.collected} if manifest.collected else {}),
     }
     files.replace(posixpath.join(manifest.directory, file), index, "partial")
     text = json.dumps(content, indent=2) + "\n"
@@ -230,6 +232,7 @@ def _decode(text: str, where: str, directory: str) -> Manifest:
         best_auc=fields.get("best_auc", float | None),
         origin=fields.get("origin", str),
         counts=_counts(fields),
+        collected=fields.get("collected", dict | None) or {},
         directory=directory,
     )
 
@@ -252,82 +255,3 @@ def _schema(fields: JsonFields) -> dict[str, Any]:
         "vocabulary_size": fields.get("vocabulary_size", int),
         "vocabulary_crc32": fields.get("vocabulary_crc32", int),
     }
-
-
-def directories(named: str, epochs: int) -> tuple[str, ...]:
-    """The directories of the datasets that a run's epochs train, from the first epoch on.
-
-    `data.train` names a directory, some with commas between them, or a pattern with the epoch's
-    number from 1, `{epoch}`, or `{epoch:02}` for two digits and more.
-    """
-    found = named.split(",")
-    if len(found) > 1 and not all(found):
-        raise UserError(
-            f"--data.train={named}: a directory between two commas has no name; leave the comma out"
-        )
-    if any(map(_EPOCH.search, found)):
-        if len(found) > 1:
-            raise UserError(
-                f"--data.train={named}: a pattern with {{epoch}} stands alone, and names the "
-                "datasets of all epochs; leave the others out, or name each dataset"
-            )
-        return tuple(_directory(named, epoch) for epoch in range(1, epochs + 1))
-    if len(found) > epochs:
-        raise UserError(
-            f"--data.train names {len(found)} datasets, one for each epoch, and train.epochs="
-            f"{epochs}: the last {len(found) - epochs} would never be trained; set "
-            f"--train.epochs={len(found)}, or name fewer"
-        )
-    return tuple(found)
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainingData:
-    """What the epochs of a run train; shards are numbered over all datasets, in their order."""
-
-    datasets: tuple[Manifest, ...]
-    order: tuple[int, ...]  # the dataset of each epoch; further epochs begin again
-
-    @classmethod
-    def of(cls, *of_epochs: Manifest) -> Self:
-        """The data of a run; two epochs may train the same dataset."""
-        datasets = {data.directory: data for data in of_epochs}
-        places = {directory: index for index, directory in enumerate(datasets)}
-        order = tuple(places[data.directory] for data in of_epochs)
-        return cls(tuple(datasets.values()), order)
-
-    def of_epoch(self, epoch: int) -> Manifest:
-        """The dataset that an epoch, counted from 0, trains."""
-        return self.datasets[self._index_of(epoch)]
-
-    def shards_of(self, epoch: int) -> list[tuple[int, Shard]]:
-        """The shards of an epoch, counted from 0, with their numbers."""
-        index = self._index_of(epoch)
-        return list(enumerate(self.datasets[index].shards, self._first_shards[index]))
-
-    def find(self, shard: int) -> tuple[Manifest, int]:
-        """The dataset that holds a shard, and its place among the dataset's."""
-        index = bisect.bisect_right(self._first_shards, shard) - 1
-        return self.datasets[index], shard - self._first_shards[index]
-
-    def records_before(self, epoch: int) -> int:
-        """Records that are trained when an epoch, counted from 0, begins."""
-        rounds, more = divmod(epoch, len(self.order))
-        of_round = [self.of_epoch(each).records for each in range(len(self.order))]
-        return rounds * sum(of_round) + sum(of_round[:more])
-
-    def identities(self) -> tuple[dict[str, Any], ...]:
-        return tuple(self.datasets[index].identity for index in self.order)
-
-    def _index_of(self, epoch: int) -> int:
-        return self.order[epoch % len(self.order)]
-
-    @functools.cached_property
-    def _first_shards(self) -> list[int]:
-        counts = [len(data.shards) for data in self.datasets]
-        return [sum(counts[:index]) for index in range(len(counts))]
-
-
-def _directory(pattern: str, epoch: int) -> str:
-    """What a pattern names for an epoch, counted from 1."""
-    return _EPOCH.sub(lambda found: str(epoch).zfill(int(found[1] or 0)), pattern)

@@ -5,7 +5,7 @@ kept: of each label of 0 and 1 there are counts of records by their prediction.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from tfps.model.inputs import SINGLE
 
 BINS = 1024  # of logits, as wide as each other, from -LAST_LOGIT to LAST_LOGIT
 LAST_LOGIT = 14.0
+PROGRESSIVE = "progressive_"  # begins the names of such metrics next to those of evaluations
+METRICS = ("log_loss", "auc", "calibration")
 # Of a label: negatives and positives by bin; labels or predictions that are no yes or no; sums of
 # the predictions and of their log losses.
 WIDTH = 2 * BINS + 3
@@ -55,6 +57,16 @@ class Judged:
 
     def since(self, before: "Judged") -> "Judged":
         return Judged(self.labels, self.counts - before.counts)
+
+    @staticmethod
+    def names(labels: Collection[str]) -> list[str]:
+        """What an export's conditions may compare where these labels are judged."""
+        several = len(labels) > 1
+        return [
+            f"{PROGRESSIVE}{label}_{name}" if several else f"{PROGRESSIVE}{name}"
+            for label in labels
+            for name in METRICS
+        ]
 
     def metrics(self) -> dict[str, float]:
         """AUC, log loss and calibration, `LABEL_auc` of one of several labels.

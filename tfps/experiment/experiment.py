@@ -24,7 +24,7 @@ class Data:
 
     Attributes:
         train: Directory of training shards with their manifest, local or `gs://`; or one for each
-            epoch, as `A,B,C` or `day-{epoch}` (`tfps.data.manifest.directories`).
+            epoch, as `A,B,C` or `day-{epoch}` (`tfps.data.training_data.directories`).
         eval: Directory of evaluation shards; empty for no evaluation.
         shuffle_buffer: Records of a shard that are shuffled together; parts of 64 times as many are
             trained in shuffled order. 0 reads every shard in its own order.
@@ -38,6 +38,9 @@ class Data:
             that is drawn, then those that belong to it.
         negatives_by: `uniform`, every other id of the vocabulary is as likely; or `popularity`, an
             id is drawn as often as records have it.
+        follow_seconds: How long to wait for another dataset when all that are there are trained;
+            then the training ends. `train` names a pattern, of datasets 1, 2, 3 and so on, or the
+            directory in which they appear (`tfps.data.dataset_names`). 0 follows none.
     """
 
     train: str = ""
@@ -48,11 +51,12 @@ class Data:
     negatives: int = 0
     negatives_of: tuple[str, ...] = ()
     negatives_by: str = UNIFORM
+    follow_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         arguments.check_fields(self, "data.")
         _refuse_less(self, "data", shuffle_buffer=0, parse_threads=1, max_bad_records=0)
-        _refuse_less(self, "data", negatives=0)
+        _refuse_less(self, "data", negatives=0, follow_seconds=0)
         _refuse_others(self, "data", "negatives_by", DISTRIBUTIONS)
 
 
@@ -105,6 +109,10 @@ class Train:
         keep_exports: Number of newest versions that stay in JOB_DIR/export.
         export_if: Conditions on the model's evaluation, such as `auc>=0.8` or
             `auc>=newest-0.005`; if one does not hold, the model is exported, but not as a version.
+            Names as `progressive_auc` are of what the model predicted, before it learnt them, of
+            the records since the export before.
+        export_seconds: Seconds between two exports while the training goes on, each of the next
+            checkpoint; 0 exports at the end alone.
     """
 
     batch_size: int = 512
@@ -130,13 +138,19 @@ class Train:
     export_dtype: str = FLOAT32
     keep_exports: int = 2
     export_if: tuple[str, ...] = ()
+    export_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         arguments.check_fields(self, "train.")
         _refuse_less(self, "train", batch_size=1, epochs=1, keep_checkpoints=1)
         _refuse_less(self, "train", dense_table_bytes=0, pipeline_depth=0)
         _refuse_less(self, "train", early_stopping=0, keep_exports=1)
-        _refuse_less(self, "train", seed=0)
+        _refuse_less(self, "train", seed=0, export_seconds=0)
+        if self.export_seconds and self.export != LAST:
+            raise UserError(
+                f"train.export_seconds={self.export_seconds:g} exports the newest checkpoint, and "
+                f"train.export={self.export} another or none; leave one of them out"
+            )
         if self.seed >= 1 << 32:
             raise UserError(f"train.seed={self.seed} must be below 2^32, as Keras's seeds are")
         _refuse_others(self, "train", "wire_dtype", WIRE_DTYPES)
@@ -190,6 +204,19 @@ class Experiment:
                 "its settings in the brackets, or None"
             )
         arguments.check_fields(self, "Experiment(): ")
+        if self.data.follow_seconds:
+            self._refuse_epochs()
+
+    def _refuse_epochs(self) -> None:
+        """Refuses what epochs are for, where datasets are followed."""
+        why = f"data.follow_seconds={self.data.follow_seconds:g} trains each dataset once"
+        if self.train.epochs > 1:
+            raise UserError(f"train.epochs={self.train.epochs}: {why}; leave it out")
+        if self.callbacks:
+            raise UserError(
+                f"experiment {self.name!r} has callbacks, which are called at the end of epochs, "
+                f"and {why}, without an end; leave the callbacks out"
+            )
 
     def negatives(self) -> Negatives | None:
         """How negatives are sampled for the training records; None for none.

@@ -133,6 +133,15 @@ class EvaluationRow:
 
 
 @dataclasses.dataclass(frozen=True)
+class FollowedDatasets:
+    """What a run that follows datasets has taken of them; `epochs` counts those trained."""
+
+    next: str  # what is taken next
+    not_taken: int = 0  # since this process began
+    notes: list[str] = dataclasses.field(default_factory=list)  # the last of these, with reasons
+
+
+@dataclasses.dataclass(frozen=True)
 class BestEvaluation:
     """The best of some evaluations, and the name of the metric by which it is the best."""
 
@@ -211,6 +220,7 @@ class Report:
     bad_records: list[ReportedBadRecord] = dataclasses.field(default_factory=list)
     workers: list[WorkerShare] = dataclasses.field(default_factory=list)
     epochs: int = 0
+    followed: FollowedDatasets | None = None
     steps: int = 0
     staleness: StalenessCounts = dataclasses.field(default_factory=StalenessCounts)
     rounds: RoundCounts | None = None

@@ -2,7 +2,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -11,7 +11,7 @@ from tfps.cluster import failures
 from tfps.data import bad_records
 from tfps.data.bad_records import BadRecord
 from tfps.data.feature import Feature
-from tfps.data.manifest import TrainingData
+from tfps.data.followed_data import RunData
 from tfps.data.record_source import RecordSource
 from tfps.errors import RunError, UserError
 from tfps.experiment.experiment import Experiment
@@ -25,7 +25,7 @@ class BadRecords:
 
     def __init__(
         self,
-        data: TrainingData,
+        data: RunData,
         features: Sequence[Feature],
         limit: int,
         known: Sequence[Sequence[Any]] = (),
@@ -44,7 +44,7 @@ class BadRecords:
 
     @classmethod
     def of(
-        cls, experiment: Experiment, data: TrainingData, known: Sequence[Sequence[Any]] = ()
+        cls, experiment: Experiment, data: RunData, known: Sequence[Sequence[Any]] = ()
     ) -> "BadRecords":
         return cls(data, experiment.task.schema().all, experiment.data.max_bad_records, known)
 
@@ -92,6 +92,10 @@ class BadRecords:
                 self.count,
                 self._limit,
             )
+
+    def forget(self, is_gone: Callable[[int], bool]) -> None:
+        """Forgets those of shards that nobody reads again."""
+        self._known = {shard: bad for shard, bad in self._known.items() if not is_gone(shard)}
 
     def state(self) -> tuple[tuple[Any, ...], ...]:
         """All of them by shard and number, as JSON-ready data to start from."""

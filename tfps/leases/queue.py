@@ -5,7 +5,7 @@ import dataclasses
 import math
 from typing import Any
 
-from tfps.data.manifest import TrainingData
+from tfps.data.followed_data import RunData
 from tfps.data.record_source import RecordSource
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
@@ -50,13 +50,16 @@ class QueueState:
 class LeaseQueue:
     """Assigns every record of every epoch once; one epoch ends before the next begins.
 
+    Where datasets are followed each is an epoch, but the next begins when the last lease of the one
+    before is assigned, and there is none to end before it is said so (`end`).
+
     Leases are cut from the head of the epoch's order, as long as asked for: the sequence of batches
     stays the same, and between leases one number says what is done. It opens no file.
     """
 
     def __init__(
         self,
-        data: TrainingData,
+        data: RunData,
         order: EpochOrder,
         epochs: int,
         state: QueueState,
@@ -65,7 +68,7 @@ class LeaseQueue:
         state.refuse_another_order(order)
         self._data = data
         self._order = order
-        self._epochs = epochs
+        self._epochs = math.inf if data.is_followed else epochs
         self.epoch = state.epoch  # being trained, from 0; the number of epochs when all are
         self.trained = state.trained  # records of all leases done
         self.repeated = state.repeated  # records of batches that may have been trained twice
@@ -77,7 +80,7 @@ class LeaseQueue:
         self._begin_epoch(state.cursor)
 
     @classmethod
-    def of(cls, experiment: Experiment, data: TrainingData, state: QueueState) -> "LeaseQueue":
+    def of(cls, experiment: Experiment, data: RunData, state: QueueState) -> "LeaseQueue":
         """The queue of an experiment's training, which resumes from a state."""
         bad_records = BadRecords.of(experiment, data, state.bad_records)
         order, epochs = EpochOrder.of(experiment), experiment.train.epochs
@@ -101,7 +104,7 @@ class LeaseQueue:
     @property
     def batches_left(self) -> int:
         """Batches of the epoch that are in no lease yet, as many as whole ones would be."""
-        left = 0 if self.finished else self._data.of_epoch(self.epoch).records - self._cursor
+        left = 0 if self.finished else self._data.records_from(self.epoch) - self._cursor
         return -(-left // self._order.batch_size)
 
     @property
@@ -117,6 +120,8 @@ class LeaseQueue:
         With `batches` of a block or more, it ends where a block does; with fewer, it lies within a
         block. A compressed shard is one lease.
         """
+        if self._data.is_followed:
+            self._begin_followed()
         if not self._todo:
             return None
         chunk = self._todo.popleft()
@@ -135,6 +140,8 @@ class LeaseQueue:
         )
         self._cursor += records
         self._doing.add(lease)
+        if self._data.is_followed and not self._todo:
+            self.epoch, self._cursor = self.epoch + 1, 0
         return lease
 
     def block_of(self, lease: Lease, batches: int) -> tuple[int, int]:
@@ -171,6 +178,14 @@ class LeaseQueue:
         self.epoch += 1
         self._begin_epoch(0)
 
+    def end(self) -> None:
+        """No further dataset is followed."""
+        self._epochs = self.epoch
+
+    def identities(self) -> tuple[dict[str, Any], ...]:
+        """What a checkpoint keeps of the data, next to `state`."""
+        return self._data.identities(self.epoch, self._cursor > 0)
+
     def state(self) -> QueueState:
         """What to keep; only when `idle`."""
         if not self.idle:
@@ -204,6 +219,13 @@ class LeaseQueue:
             done -= of_chunk
             if of_chunk < records:
                 self._todo.append(Chunk(shard, first + of_chunk, records - of_chunk))
+
+    def _begin_followed(self) -> None:
+        """Fills an empty todo list from the next dataset that has records, if it is there."""
+        while not self._todo and self._data.has(self.epoch):
+            self._begin_epoch(0)
+            if not self._todo:
+                self.epoch += 1
 
     def _cut(self, chunk: Chunk, batches: int) -> int:
         """Records of a lease from the head of a chunk.

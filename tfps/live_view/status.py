@@ -35,8 +35,8 @@ class RunStatus:
 
     config: str
     mode: str
-    epoch: int  # being trained, from 1
-    epochs: int
+    epoch: int  # being trained, from 1; where datasets are followed, the dataset
+    epochs: int | None  # None where datasets are followed
     records: int
     records_of_epoch: int
     examples_per_second: float
@@ -59,9 +59,16 @@ class RunStatus:
         return ", ".join(said)
 
     @property
+    def place(self) -> str:
+        """Which epoch or dataset is trained."""
+        if self.epochs is None:
+            return f"dataset {self.epoch}"
+        return f"epoch {self.epoch}/{self.epochs}"
+
+    @property
     def line(self) -> str:
         """All but the tasks, in a line."""
-        return f"epoch {self.epoch}/{self.epochs}: {self.figures}"
+        return f"{self.place}: {self.figures}"
 
     def cut(self, most: int) -> "RunStatus":
         """The same with so many tasks at most: those that are not up, then those that wait most."""

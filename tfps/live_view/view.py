@@ -87,7 +87,7 @@ def _heading(status: RunStatus) -> Table:
     grid.add_column(ratio=1)
     grid.add_column(no_wrap=True, justify="right")
     total = max(status.records_of_epoch, 1)
-    title = _plain(f"{status.config}, {status.mode}, epoch {status.epoch}/{status.epochs}", "bold")
+    title = _plain(f"{status.config}, {status.mode}, {status.place}", "bold")
     bar = ProgressBar(total=total, completed=min(status.records, total), complete_style="cyan")
     grid.add_row(title, bar, _plain(f"{status.records / total:.0%}"))
     return grid

@@ -8,7 +8,7 @@ from absl import flags, logging
 
 from tfps.checkpoint.checkpoint import Checkpoint, DamagedCheckpointError
 from tfps.checkpoint.saved_values import named_checkpoint
-from tfps.data.manifest import directories
+from tfps.data.training_data import directories
 from tfps.errors import UserError
 from tfps.experiment.experiment import FLOAT32, Experiment
 from tfps.export.keras_file import MODEL, WEIGHTS, export_keras
@@ -80,7 +80,7 @@ def run() -> None:
     _refuse_misfits(values.output, values.format, values.submodel, dtype)
     checkpoint = named_checkpoint(values.checkpoint)
     data = values.data or experiment.data.eval
-    if not data:
+    if not data and not experiment.data.follow_seconds:
         data = directories(experiment.data.train, experiment.train.epochs)[0]
     cost = export_checkpoint(
         experiment,

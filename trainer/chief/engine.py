@@ -201,8 +201,11 @@ def steps_per_iteration(inputs: RunInputs, is_remote: bool) -> int:
     if inputs.plan.model.has_loops:
         return 1  # each copy of a loop takes a worker a second and more to begin
     train = inputs.settings.experiment.train
-    updates = inputs.data.train.records_before(train.epochs) // train.batch_size
+    records = inputs.data.train.records_in(train.epochs)
     most = UNROLL if is_remote else UNROLL_IN_ONE_PROCESS
+    if records is None:
+        return most
+    updates = records // train.batch_size
     return max(1, min(most, updates // UPDATES_PER_COPY))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from tfps.cluster.sockets import Traffic
 from tfps.cluster.spec import Cluster
-from tfps.data.manifest import TrainingData
+from tfps.data.followed_data import RunData
 from tfps.errors import UserError
 from tfps.job_dir import JobDir
 from tfps.job_dir.task_files import TaskUsage
@@ -77,7 +77,7 @@ class Monitoring:
     def observe(
         self,
         settings: RunSettings,
-        data: TrainingData,
+        data: RunData,
         states: Callable[[], Mapping[TaskName, str]],
     ) -> RunObserver:
         """Begins to keep what happens in a run."""

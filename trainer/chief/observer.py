@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.cluster.monitor import Failure, Failures
 from tfps.coordinator.coordinator import TrainingMeter
-from tfps.data.manifest import TrainingData
+from tfps.data.followed_data import RunData
 from tfps.evaluation.history import Evaluation
 from tfps.experiment.experiment import Experiment
 from tfps.job_dir.report import SaveCounts, StalenessCounts, WorkerShare
@@ -53,13 +53,13 @@ class StatusBoard:
     def __init__(
         self,
         settings: RunSettings,
-        data: TrainingData,
+        data: RunData,
         states: Callable[[], Mapping[TaskName, str]],
     ):
         self._settings = settings
         self._data = data
         self._states = states
-        self._total = data.records_before(settings.experiment.train.epochs)
+        self._total = data.records_in(settings.experiment.train.epochs)
         self._lock = threading.Lock()
         self._usages: dict[str, TaskUsage] = {}  # by name of the task; reported in another thread
         self._cores: dict[str, float] = {}
@@ -83,16 +83,18 @@ class StatusBoard:
         data, rate = self._data, meter.throughput.examples_per_second
         with self._lock:
             tasks = tuple(self._tasks(meter.worker_shares.report()))
+        records, of_epoch = data.progress(meter.epoch, meter.examples)
+        left = None if self._total is None else max(0, self._total - meter.examples)
         return RunStatus(
             config=self._settings.experiment.name,
             mode=self._settings.mode.name,
             epoch=meter.epoch + 1,
-            epochs=self._settings.experiment.train.epochs,
-            records=meter.examples - data.records_before(meter.epoch),
-            records_of_epoch=data.of_epoch(meter.epoch).records,
+            epochs=None if data.is_followed else self._settings.experiment.train.epochs,
+            records=records,
+            records_of_epoch=of_epoch,
             examples_per_second=rate,
             loss=meter.loss,
-            seconds_left=max(0, self._total - meter.examples) / rate if rate > 0 else None,
+            seconds_left=left / rate if left is not None and rate > 0 else None,
             tasks=tasks,
         )
 

@@ -24,6 +24,7 @@ from tfps.cluster.ps_calls import PsCalls
 from tfps.cluster.spec import Cluster
 from tfps.coordinator.connector import Connector
 from tfps.coordinator.executor import Executor
+from tfps.data.followed_data import FollowedData, position_of
 from tfps.errors import LostPsError, WorkersChangedError
 from tfps.evaluation.history import Evaluations
 from tfps.job_dir import JobDir, task_files
@@ -101,6 +102,8 @@ def _restore(
     began = time.monotonic()
     datasets = engine.inputs.data.train.identities()
     checkpoint, passed_over = restore_newest(directory, engine.store, datasets)
+    if isinstance(data := engine.inputs.data.train, FollowedData):
+        data.resume(position_of(checkpoint.datasets) if checkpoint else None)
     if checkpoint is None:
         if warm_start := WarmStart.of(engine.inputs.settings.experiment.train):
             taken = warm_start.begin(engine.store)

@@ -18,12 +18,16 @@ from tfps.cluster.spec import Cluster
 from tfps.data import examples
 from tfps.data import manifest as manifests
 from tfps.data import schema as schemas
-from tfps.data.manifest import Manifest, TrainingData, directories
+from tfps.data.dataset_names import names_of
+from tfps.data.followed_data import FollowedData, RunData, position_of
+from tfps.data.manifest import Manifest
 from tfps.data.record_source import RecordSource
 from tfps.data.shard_cache import CachedPaths
+from tfps.data.training_data import TrainingData, directories
 from tfps.errors import UserError
 from tfps.evaluation.history import BestMetric
 from tfps.evaluation.metrics import check_metrics, metric_names, try_metrics
+from tfps.evaluation.progressive import PROGRESSIVE, Judged, judged_labels
 from tfps.experiment.experiment import BEST, NO_EXPORT, WIRE_DTYPES, Experiment
 from tfps.experiment.mode import Mode, suited
 from tfps.experiment.task import Task
@@ -54,7 +58,13 @@ class DataUse(NamedTuple):
 TRAINED, EVALUATED = DataUse("--data.train"), DataUse("--data.eval")
 
 
-def read_data(task: Task, directory: str, use: DataUse, may_be_cut: bool = False) -> Manifest:
+def read_data(
+    task: Task,
+    directory: str,
+    use: DataUse,
+    may_be_cut: bool = False,
+    may_be_empty: bool = False,
+) -> Manifest:
     """Reads a manifest and checks it for the task; `may_be_cut` where bad records are skipped."""
     flag = use.flag
     if not directory:
@@ -64,9 +74,9 @@ def read_data(task: Task, directory: str, use: DataUse, may_be_cut: bool = False
     if not manifest.labels and not use.needs_labels:
         wanted = wanted._replace(labels=())
     schemas.check(manifest, wanted, flag)
-    if not manifest.records:
+    if not manifest.records and not may_be_empty:
         raise UserError(f"{flag}={directory} holds no records")
-    if not may_be_cut:
+    if manifest.records and not may_be_cut:
         schemas.refuse_missing(manifest.counts, manifest.records, wanted, f"{flag}={directory}")
     return manifest
 
@@ -114,6 +124,11 @@ class RunSettings:
         return suited(self.experiment.mode, self.cluster)
 
     @property
+    def follows(self) -> bool:
+        """Whether the run trains datasets that appear while it runs."""
+        return self.use == TRAINED and self.experiment.data.follow_seconds > 0
+
+    @property
     def is_chief(self) -> bool:
         """Whether this process trains, and others do not repeat what it says and tries."""
         return self.cluster.job == "chief"
@@ -130,17 +145,21 @@ class RunSettings:
         if self.cluster.is_replicated:
             _refuse_unshared(self.experiment)
         _check_evaluation(self.experiment, self.cluster)
-        if self.experiment.train.export_if and self.export:
-            raise UserError(
-                f"train.export_if: {self.export} is for the model itself, not for its versions; "
-                "leave it out, or deploy the model with --deploy_to"
-            )
+        if self.follows:
+            _check_following(self)
+        train = self.experiment.train
+        for name in ("export_if", "export_seconds"):
+            if getattr(train, name) and self.export:
+                raise UserError(
+                    f"train.{name}: {self.export} is for the model itself, not for its versions; "
+                    "leave it out, or deploy the model with --deploy_to"
+                )
 
 
 class RunDatasets(NamedTuple):
     """The datasets of a run, whose records are not read yet."""
 
-    train: TrainingData
+    train: RunData
     eval: Manifest | None
     staged: CachedPaths
 
@@ -149,7 +168,8 @@ class RunDatasets(NamedTuple):
         """Reads the manifests, if their buckets can be used."""
         experiment, use = settings.experiment, settings.use
         task, data, train = experiment.task, experiment.data, experiment.train
-        of_epochs = directories(data.train, train.epochs)
+        follows = settings.follows
+        of_epochs = [data.train] if follows else directories(data.train, train.epochs)
         objects.check(
             [
                 *(Use(use.flag, directory) for directory in of_epochs),
@@ -160,13 +180,19 @@ class RunDatasets(NamedTuple):
         may_be_cut = data.max_bad_records > 0
 
         def read(directory: str) -> Manifest:
-            trained = read_data(task, directory, use, may_be_cut)
+            trained = read_data(task, directory, use, may_be_cut, follows)
             return _in_whole_batches(trained, experiment) if train.drop_remainder else trained
 
-        named = list(dict.fromkeys(of_epochs))
-        with ThreadPoolExecutor(max_workers=16) as pool:
-            found = dict(zip(named, pool.map(read, named), strict=True))
-        trained = TrainingData.of(*(found[directory] for directory in of_epochs))
+        trained: RunData
+        if follows:
+            trained = FollowedData(names_of(data.train), read, data.follow_seconds)
+            newest = CheckpointDirectory(settings.job_dir).newest_readable()
+            trained.open(position_of(newest.datasets) if newest else None)
+        else:
+            named = list(dict.fromkeys(of_epochs))
+            with ThreadPoolExecutor(max_workers=16) as pool:
+                found = dict(zip(named, pool.map(read, named), strict=True))
+            trained = TrainingData.of(*(found[directory] for directory in of_epochs))
         evaluated = read_data(task, data.eval, EVALUATED) if data.eval else None
         all_data = [*trained.datasets, *([evaluated] if evaluated else [])]
         if settings.is_chief and not has_restarted():
@@ -193,7 +219,9 @@ class RunPlan(NamedTuple):
         if data.eval and task.measured():
             try_metrics(task, first_labels(task, data.eval), model.prediction_shapes)
         best_metric = BestMetric.of(train.best_metric, metrics)
-        export_conditions.check(train.export_if, metrics)
+        judged = Judged.names(judged_labels(task, model.prediction_shapes))
+        measured = metrics if data.eval else []
+        export_conditions.check(train.export_if, [*measured, *judged])
         rules = Rules.of(task, model, train.row_updates, train.repeated_ids)
         refuse_unsuitable(settings.mode, experiment, model, rules)
         layout = StoreLayout.of(model, rules, max(1, len(cluster.ps)))
@@ -333,6 +361,23 @@ def _refuse_unshared(experiment: Experiment) -> None:
             )
 
 
+def _check_following(settings: RunSettings) -> None:
+    """Refuses what cannot be where datasets are followed."""
+    flag = f"data.follow_seconds={settings.experiment.data.follow_seconds:g}"
+    if not settings.experiment.data.train:
+        raise UserError(f"{TRAINED.flag} is missing: name the directory in which datasets appear")
+    if settings.cluster.is_replicated:
+        raise UserError(
+            f"{flag}: training without ps (--mode.name=allreduce) follows no datasets; train with "
+            "ps, or in one process"
+        )
+    if settings.cache_dir:
+        raise UserError(
+            f"--cache_dir={settings.cache_dir} with {flag}: each record is read once, so copies "
+            "are of no use; leave it out"
+        )
+
+
 def _refuse_unreachable(model: StatelessModel, cluster: Cluster) -> None:
     """Refuses what would make closures on workers wait for ever."""
     if cluster.ps and model.unreachable:
@@ -358,9 +403,11 @@ def _check_evaluation(experiment: Experiment, cluster: Cluster) -> None:
     hint = "name evaluation shards with --data.eval, or"
     if experiment.train.export == BEST:
         raise UserError(f"--train.export={BEST} without --data.eval; {hint} leave it out")
-    if experiment.train.export_if:
+    if not all(each.strip().startswith(PROGRESSIVE) for each in experiment.train.export_if):
         gate = f"train.export_if={','.join(experiment.train.export_if)}"
-        raise UserError(f"{gate} without --data.eval; {hint} leave it out")
+        raise UserError(
+            f"{gate} without --data.eval; {hint} compare {PROGRESSIVE}auc and its like alone"
+        )
     if has_evaluator:
         raise UserError(f"the job has an evaluator but no --data.eval; {hint} leave it out")
     if experiment.train.early_stopping:

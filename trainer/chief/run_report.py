@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 import tfps
+from tfps.data.followed_data import FollowedData
 from tfps.errors import UserError
 from tfps.experiment.mode import LocalSGD
 from tfps.job_dir import JobDir
@@ -16,6 +17,7 @@ from tfps.job_dir import report as report_file
 from tfps.job_dir.chief_fence import ChiefFence
 from tfps.job_dir.report import (
     ExampleCounts,
+    FollowedDatasets,
     KeyTotals,
     LossScaleState,
     Report,
@@ -64,10 +66,14 @@ class RunReport:
 def training_counts(engine: Engine, queue: LeaseQueue) -> dict[str, Any]:
     """How far a training has come, counted here and on the ps: fields of the report."""
     store, meter, inputs = engine.store, engine.coordinator.meter, engine.inputs
-    last = inputs.settings.experiment.train.epochs - 1
+    data, last = inputs.data.train, inputs.settings.experiment.train.epochs - 1
+    followed = None
+    if isinstance(data, FollowedData):
+        last = queue.epoch
+        followed = FollowedDatasets(data.wanted, data.not_taken, data.notes)
     return {
         "examples": ExampleCounts(
-            per_epoch=inputs.data.train.of_epoch(min(queue.epoch, last)).records,
+            per_epoch=data.of_epoch(min(queue.epoch, last)).records,
             trained=queue.trained,
             skipped=queue.skipped,
             repeated=queue.repeated,
@@ -76,6 +82,7 @@ def training_counts(engine: Engine, queue: LeaseQueue) -> dict[str, Any]:
         "bad_records": queue.bad_records.report(),
         "workers": meter.worker_shares.report(),
         "epochs": queue.epoch,
+        "followed": followed,
         "steps": store.steps(),
         "staleness": store.staleness.report(),
         "rounds": engine.members.report() if engine.members else None,

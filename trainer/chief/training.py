@@ -1,10 +1,9 @@
 """The chief's outer loop: train to the next checkpoint, save, evaluate; export at the end."""
 
-import bisect
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from tfps import byte_size
 from tfps.checkpoint.checkpoint import NO_LOSSES, Checkpoint
@@ -12,86 +11,22 @@ from tfps.checkpoint.saver import Saver
 from tfps.cluster.ps_calls import PsCalls
 from tfps.coordinator.coordinator import TrainingMeter
 from tfps.data import shards
-from tfps.data.manifest import Manifest
 from tfps.errors import LostPsError, UserError, WorkersChangedError
-from tfps.experiment.experiment import BEST, NO_EXPORT
 from tfps.job_dir.report import FINISHED
-from tfps.layers.dynamic_embedding import KeyOptions
 from tfps.leases.queue import LeaseQueue, QueueState
-from tfps.store.parameter_store import ParameterStore
 from trainer.chief import engine
 from trainer.chief.callbacks import Callbacks
 from trainer.chief.engine import Engine
 from trainer.chief.evaluations import JobEvaluations
-from trainer.chief.exports import Exporter
+from trainer.chief.following import Following
+from trainer.chief.forgetting import Forgetting
+from trainer.chief.run_exports import RunExports
 from trainer.chief.run_inputs import RunInputs
 from trainer.chief.run_report import training_counts
 from trainer.chief.state import ChiefState
 from trainer.console.terminal import ProgressDisplay
 
-_HOUR = 3600.0
 _log = logging.getLogger(__name__)
-
-
-class _Moment(NamedTuple):
-    """How far the training was; `at` in seconds since 1970, None if not known."""
-
-    steps: int
-    trained: int
-    at: float | None
-
-
-class Forgetting:
-    """Has the ps look through their rows whenever a checkpoint is due.
-
-    Rows know the number of their last update. Between two moments that are known - the job's
-    beginning, the checkpoint that the run resumes from, and each one since - records are taken to
-    be spread evenly over updates. Of hours a row is only said to be older when such a moment was
-    after its last update and is long enough ago: never too early, and after a restart perhaps
-    later.
-    """
-
-    def __init__(self, store: ParameterStore, checkpoint: Checkpoint | None):
-        self._groups = [group for group in store.keyed_groups if group.layout.options.forgets]
-        self._moments = [_Moment(0, 0, None)]
-        if checkpoint:
-            self._note(_Moment(checkpoint.steps, checkpoint.queue.trained, checkpoint.saved_at))
-
-    @property
-    def is_asked_for(self) -> bool:
-        """Whether any table may lose rows like this."""
-        return bool(self._groups)
-
-    def forget(self, steps: int, trained: int) -> None:
-        """Takes rows from keys that have not occurred for long enough, or whose norm is small."""
-        self._note(_Moment(steps, trained, time.time()))
-        for group in self._groups:
-            group.forget(self._least_update(group.layout.options))
-
-    def _note(self, moment: _Moment) -> None:
-        if moment.steps > self._moments[-1].steps:
-            self._moments.append(moment)
-
-    def _least_update(self, options: KeyOptions) -> int:
-        """The number that the last update of a row must have; 0 for any."""
-        least, now = 0, self._moments[-1]
-        if options.forget_after is not None:
-            least = self._steps_at(now.trained - options.forget_after)
-        if options.forget_after_hours is not None:
-            limit = time.time() - options.forget_after_hours * _HOUR
-            known = [each.steps for each in self._moments if each.at and each.at <= limit]
-            least = max(least, *known, 0)
-        return least
-
-    def _steps_at(self, trained: int) -> int:
-        """How many updates there had been when so many records were trained."""
-        records = [each.trained for each in self._moments]
-        after = bisect.bisect_right(records, trained)
-        if trained <= 0 or after == len(records):
-            return 0 if trained <= 0 else self._moments[-1].steps
-        before, behind = self._moments[after - 1 : after + 1]
-        share = (trained - before.trained) / (behind.trained - before.trained)
-        return before.steps + int(share * (behind.steps - before.steps))
 
 
 def _callbacks(inputs: RunInputs) -> Callbacks:
@@ -134,11 +69,13 @@ class Training:
         self._evaluations = JobEvaluations(
             engine, state.report, state.limits.task_wait_seconds, listeners
         )
+        self._exports = RunExports(engine, self._evaluations, state.report, ps_calls)
         self._callbacks = _callbacks(inputs)
         self._losses = checkpoint.losses if checkpoint else NO_LOSSES
         queue_state = checkpoint.queue if checkpoint else QueueState()
         self._queue = LeaseQueue.of(inputs.settings.experiment, inputs.data.train, queue_state)
         self._forgetting = Forgetting(self._store, checkpoint)
+        self._following = Following.of(inputs.data.train, self._queue)
 
     def _begin(self) -> None:
         """Takes up what the job has beside its checkpoint, and reports where the run begins."""
@@ -154,6 +91,8 @@ class Training:
             self._run(display)
         finally:
             self._engine.stop()
+            if self._following:
+                self._following.stop()
 
     def _run(self, display: ProgressDisplay) -> None:
         self._begin()
@@ -175,38 +114,8 @@ class Training:
             _log.info("stopping early: %s", reason)
             self._report.update(stopped_early=reason)
         self._evaluations.finish(self._last())
-        self._export()
+        self._exports.finish(self._last())
         self._state.update_report(status=FINISHED, **self._counts())
-
-    def _export(self) -> None:
-        """Exports the model that the experiment wants, or none."""
-        if self._train.export == NO_EXPORT:
-            return
-        last, exporter = self._last(), Exporter(self._inputs)
-        checkpoint = (self._best() or last) if self._train.export == BEST else last
-        if path := exporter.exported(checkpoint.name):
-            _log.info("%s has the model of %s: delete it to export again", path, checkpoint.name)
-            self._report.update(export=path, export_refused=None)
-            return
-        metrics = self._evaluations.metrics_of(checkpoint)
-        if checkpoint.name == last.name:
-            exported = self._ps_calls(
-                "exporting the model",
-                lambda: exporter.export_store(self._store, checkpoint.name, metrics),
-                self._inputs.plan.layout.ps_bytes,
-            )
-        else:
-            exported = exporter.export_saved(checkpoint, metrics)
-        _log.info("exported the model of %s to %s", checkpoint.name, exported.path)
-        self._report.update(export=exported.newest, export_refused=exported.refused)
-
-    def _best(self) -> Checkpoint | None:
-        """The checkpoint of the best evaluation; None, which is told, if there is no such."""
-        found = self._evaluations.best()
-        if found is None:
-            name = self._inputs.plan.best_metric.name
-            _log.warning("no evaluation has a number for %s: the last checkpoint is exported", name)
-        return found
 
     def _reason_to_stop(self) -> str | None:
         return self._evaluations.reason_to_stop or self._callbacks.reason_to_stop
@@ -226,23 +135,26 @@ class Training:
     def _evaluate_resumed(self) -> None:
         """Evaluates the checkpoint of an ended epoch if that was not done, or nothing is left."""
         resumed = self._checkpoint
-        if resumed is None or resumed.queue.cursor:
+        if resumed is None or resumed.queue.cursor or self._following:
             return
         if self._queue.finished or not self._evaluations.has(resumed):
             self._evaluations.update(resumed, has_ended_epoch=True)
 
     def _train_to_checkpoint(self, display: ProgressDisplay) -> None:
         """Trains until a checkpoint is due or the epoch ends, saves it and has it evaluated."""
-        epoch, epochs = self._queue.epoch, self._train.epochs
-        data = self._inputs.data.train
+        begun = self._queue.state()
         observer = self._state.observer
+
+        def poll() -> None:
+            self._saver.poll()
+            self._exports.poll()
 
         def report(meter: TrainingMeter) -> None:
             self._state.trained(meter.examples)
             observer.look_for_losses(self._state.monitor.failures)
             observer.progressed(meter, self._queue, self._steps)
             display.show(lambda: observer.board.status(meter))
-            self._saver.poll()
+            poll()
 
         due = time.monotonic() + self._train.checkpoint_seconds
 
@@ -251,19 +163,18 @@ class Training:
             return self._state.is_asked_to_save or time.monotonic() > due
 
         with self._state.interruption.deferred():
-            self._train_leases(pause, report, due)
+            has_ended = self._train_leases(pause, report, poll, due)
             observer.paused(self._coordinator.meter, self._queue, self._steps)
-            self._save(data.of_epoch(epoch))
+            if has_ended or self._queue.state() != begun or self._checkpoint is None:
+                self._save(begun.epoch)
             if self._state.is_asked_to_save:
                 self._saver.finish()
         self._go_on_unless_tasks_change()
-        if self._queue.epoch > epoch:
+        if has_ended:
             display.hide()
             _log.info(
-                "epoch %d of %d trained%s: %s records so far, %s examples/s",
-                epoch + 1,
-                epochs,
-                f" on {data.of_epoch(epoch).directory}" if len(data.datasets) > 1 else "",
+                "%s: %s records so far, %s examples/s",
+                self._ended(begun.epoch),
                 f"{self._queue.trained:,}",
                 f"{self._coordinator.meter.throughput.examples_per_second:,.0f}",
             )
@@ -271,21 +182,40 @@ class Training:
         elif self._checkpoint:
             self._evaluations.update(self._checkpoint, has_ended_epoch=False)
 
+    def _ended(self, epoch: int) -> str:
+        """What has just ended, for the log."""
+        if self._following:
+            return f"{self._queue.epoch} datasets trained, and no other followed"
+        data, epochs = self._inputs.data.train, self._train.epochs
+        where = f" on {data.of_epoch(epoch).directory}" if len(data.datasets) > 1 else ""
+        return f"epoch {epoch + 1} of {epochs} trained{where}"
+
     def _train_leases(
-        self, pause: Callable[[], bool], report: Callable[[TrainingMeter], None], due: float
-    ) -> None:
-        """Trains until a pause is asked for or the epoch ends, and counts the loss."""
-        meter, queue = self._coordinator.meter, self._queue
+        self,
+        pause: Callable[[], bool],
+        report: Callable[[TrainingMeter], None],
+        poll: Callable[[], None],
+        due: float,
+    ) -> bool:
+        """Trains until a pause is asked for, and counts the loss; whether the epoch has ended."""
+        meter, queue, following = self._coordinator.meter, self._queue, self._following
         loss_sum, trained, seconds = meter.loss_sum, queue.trained, meter.throughput.seconds
         self._coordinator.train(queue, pause, report, due)
+        while following and following.await_next(pause, poll):
+            self._coordinator.train(queue, pause, report, due)
         self._losses = self._losses.trained(
             meter.loss_sum - loss_sum,
             queue.trained - trained,
             meter.throughput.seconds - seconds,
         )
-        if queue.epoch_finished:
-            self._losses = self._losses.ended(queue.epoch, self._steps())
+        if not (following.has_ended if following else queue.epoch_finished):
+            return False
+        if following:
+            queue.end()
+        else:
             queue.next_epoch()
+        self._losses = self._losses.ended(queue.epoch - 1, self._steps())
+        return True
 
     def _end_epoch(self) -> None:
         """Has the parameters evaluated, and tells callbacks of the epoch that has ended."""
@@ -300,8 +230,8 @@ class Training:
         ended = self._losses.epochs[-1]
         self._callbacks.end_epoch(ended, self._evaluations.metrics_after(ended))
 
-    def _save(self, trained: Manifest) -> None:
-        """Begins a checkpoint, after the one before; `trained` is the epoch's data since."""
+    def _save(self, epoch: int) -> None:
+        """Begins a checkpoint, after the one before; `epoch` is what has been trained since."""
         self._saver.finish()
         if self._forgetting.is_asked_for:
             steps, records = self._steps(), self._queue.trained
@@ -309,13 +239,19 @@ class Training:
                 "looking for rows to forget", lambda: self._forgetting.forget(steps, records)
             )
         counts, history = self._counts(), self._state.history()
+        following, data = self._following, self._inputs.data.train
+        since = following.trained() if following else [data.of_epoch(epoch)]
 
         def may_commit() -> None:
             self._state.fence.confirm()
-            shards.refuse_replaced(trained.directory, trained.shards)
+            for trained in since:
+                shards.refuse_replaced(trained.directory, trained.shards)
 
         def tell(checkpoint: Checkpoint) -> None:
             self._checkpoint = checkpoint
+            if following:
+                following.saved(checkpoint.queue.epoch)
+            self._exports.saved(checkpoint)
             saves = self._saver.report()
             self._report.update(checkpoint=checkpoint.path, checkpoints=saves, **counts, **history)
             observer = self._state.observer
@@ -325,7 +261,7 @@ class Training:
 
         # The last one stands alone: it is what people copy.
         is_last = self._queue.finished
-        datasets = self._inputs.data.train.identities()
+        datasets = self._queue.identities()
         self._saver.begin(self._queue.state(), datasets, may_commit, tell, is_last, self._losses)
         self._saver.poll()
 

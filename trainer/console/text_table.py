@@ -50,15 +50,18 @@ def _lines(table: Table) -> list[str]:
 def job_summary(job_dir: str, report: Report) -> list[str]:
     examples, cluster = report.examples, report.cluster
     tasks = f"{cluster.workers} workers, {cluster.ps} ps" if cluster.ps else "one process"
+    passes = "datasets" if report.followed else "epochs"
     rows = [
         ("job", f"{report.config}, {report.status} ({report.mode} mode, {tasks})"),
         (
             "trained",
-            f"{examples.trained:,} records in {report.epochs} epochs and {report.steps:,} steps; "
+            f"{examples.trained:,} records in {report.epochs} {passes} and {report.steps:,} steps; "
             f"{examples.skipped} skipped, {examples.repeated} repeated, {examples.bad} bad",
         ),
         ("speed", f"{report.examples_per_second:,.0f} examples/s, {report.seconds:.0f} s in all"),
     ]
+    if report.followed:
+        rows += [("not taken", note) for note in report.followed.notes]
     if report.init_from:
         rows.append(("began with", report.init_from))
     if len(report.workers) > 1:

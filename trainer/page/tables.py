@@ -49,7 +49,7 @@ def _figures(report: Report) -> dict[str, str]:
         if cluster.workers
         else "one process",
         "records trained": f"{examples.trained:,}",
-        "epochs": str(report.epochs),
+        "datasets" if report.followed else "epochs": str(report.epochs),
         "updates": f"{report.steps:,}",
         "records per second": f"{report.examples_per_second:,.0f}",
         "time": show(report.seconds, SECONDS),

@@ -36,7 +36,7 @@ def train(data, job_dir, cluster=None, eval_data="train", **settings):
     experiment = frozen.get_config()
     experiment = dataclasses.replace(
         experiment,
-        data=Data(train=str(data / "train"), eval=str(data / eval_data)),
+        data=Data(train=str(data / "train"), eval=str(data / eval_data) if eval_data else ""),
         train=dataclasses.replace(experiment.train, **{"epochs": EPOCHS, **settings}),
     )
     inputs = inputs_of(experiment, job_dir, cluster)
@@ -129,6 +129,16 @@ def test_each_run_exports_a_version_and_old_ones_go(data, tmp_path):
     assert set(exported(tmp_path)) == {"3"}
 
 
+def test_versions_are_exported_while_a_run_trains(data, tmp_path):
+    done = train(data, tmp_path, epochs=3, export_seconds=1e-3, keep_exports=9, keep_checkpoints=9)
+    found = [x.checkpoint for x in Evaluations(JobDir(tmp_path)).all()]
+    versions = exported(tmp_path)
+    assert versions["1"] == found[0]
+    assert versions[str(len(versions))] == found[2]
+    assert 2 <= len(versions) <= 3
+    assert done["export"] == f"{tmp_path}/export/{len(versions)}"
+
+
 @pytest.mark.slow
 def test_a_model_that_does_not_meet_a_condition_becomes_no_version(data, tmp_path, caplog):
     """The loss of the version before is made much better, where it stands."""
@@ -139,7 +149,7 @@ def test_a_model_that_does_not_meet_a_condition_becomes_no_version(data, tmp_pat
     first = train(data, tmp_path, epochs=2, export_if=("loss<=newest+0.05", "loss>0.01"))
     path = tmp_path / "export" / "1" / "schema.json"
     schema = json.loads(path.read_text())
-    assert schema["metrics"] == first["metrics"]
+    assert schema["metrics"].items() >= first["metrics"].items()
     schema["metrics"]["loss"] -= 0.1
     path.write_text(json.dumps(schema))
     refused = train(data, tmp_path, epochs=3, export_if=("loss<=newest+0.05",))
@@ -162,3 +172,18 @@ def test_what_needs_evaluations_is_refused_without(data, tmp_path):
         said = "best" if value == "best" else "loss<1"
         with pytest.raises(UserError, match=f"{name}={said} without --data.eval; name eval"):
             inputs_of(experiment, tmp_path)
+
+
+def test_what_is_judged_before_it_is_learnt_needs_no_evaluations(data, tmp_path, caplog):
+    done = train(data, tmp_path, eval_data="", epochs=2, export_if=("progressive_auc>=2",))
+    assert "progressive_auc is 0." in caplog.text
+    assert ", but train.export_if=progressive_auc>=2" in caplog.text
+    assert (done["export"], done["export_refused"]) == (None, f"{tmp_path}/export/refused")
+    schema = json.loads((tmp_path / "export" / "refused" / "schema.json").read_text())
+    names = {f"progressive_{name}" for name in ("auc", "log_loss", "calibration")}
+    assert set(schema["metrics"]) == names
+
+
+def test_an_export_meanwhile_is_of_the_newest_checkpoint(data, tmp_path):
+    with pytest.raises(UserError, match="export_seconds=9 exports the newest checkpoint"):
+        train(data, tmp_path, export_seconds=9.0, export="best")

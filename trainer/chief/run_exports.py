@@ -1,0 +1,107 @@
+"""When a run exports its model: at the end, and with `train.export_seconds` while it trains."""
+
+import concurrent.futures
+import logging
+import time
+
+from tfps.checkpoint.checkpoint import Checkpoint
+from tfps.cluster.ps_calls import PsCalls
+from tfps.errors import RunError
+from tfps.evaluation.progressive import PROGRESSIVE, Judged
+from tfps.experiment.experiment import BEST, NO_EXPORT
+from trainer.chief.engine import Engine
+from trainer.chief.evaluations import JobEvaluations
+from trainer.chief.exports import Exported, Exporter
+from trainer.chief.run_report import RunReport
+
+_log = logging.getLogger(__name__)
+
+
+class RunExports:
+    """Exports checkpoints of a run, one at a time.
+
+    While workers train, this process reads a checkpoint's files and writes the model itself; at the
+    end the ps write theirs.
+    """
+
+    def __init__(
+        self, engine: Engine, evaluations: JobEvaluations, report: RunReport, ps_calls: PsCalls
+    ):
+        self._engine = engine
+        self._evaluations = evaluations
+        self._report = report
+        self._ps_calls = ps_calls
+        self._exporter = Exporter(engine.inputs)
+        self._train = engine.inputs.settings.experiment.train
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "export")
+        self._running: concurrent.futures.Future[Exported] | None = None
+        self._checkpoint = ""  # the name of the one that is being exported
+        self._last = time.monotonic()  # when the last export was begun, or the run
+        self._judged: Judged | None = None  # by then
+
+    def saved(self, checkpoint: Checkpoint) -> None:
+        """Begins to export a checkpoint if an export is due."""
+        seconds = self._train.export_seconds
+        if not seconds or self._running or time.monotonic() - self._last < seconds:
+            return
+        self._last, self._checkpoint = time.monotonic(), checkpoint.name
+        metrics = self._metrics_of(checkpoint)
+        self._running = self._thread.submit(self._exporter.export_saved, checkpoint, metrics)
+
+    def poll(self) -> None:
+        """Reports the export under way if it is done; one that failed is tried again when due."""
+        if self._running is None or not self._running.done():
+            return
+        running, self._running = self._running, None
+        try:
+            self._exported(running.result())
+        except (OSError, RunError) as error:
+            _log.warning("the model of %s is not exported: %s", self._checkpoint, error)
+
+    def finish(self, last: Checkpoint) -> None:
+        """Exports the model that the experiment wants, or none; `last` is what the ps hold."""
+        if self._train.export == NO_EXPORT:
+            return
+        if self._running:
+            self._ps_calls(
+                "exporting the model",
+                lambda: concurrent.futures.wait([self._running] if self._running else []),
+                self._engine.inputs.plan.layout.ps_bytes,
+            )
+            self.poll()
+        checkpoint = (self._best() or last) if self._train.export == BEST else last
+        self._checkpoint = checkpoint.name
+        if path := self._exporter.exported(checkpoint.name):
+            _log.info("%s has the model of %s: delete it to export again", path, checkpoint.name)
+            self._report.update(export=path, export_refused=None)
+            return
+        metrics = self._metrics_of(checkpoint)
+        if checkpoint.name == last.name:
+            exported = self._ps_calls(
+                "exporting the model",
+                lambda: self._exporter.export_store(self._engine.store, checkpoint.name, metrics),
+                self._engine.inputs.plan.layout.ps_bytes,
+            )
+        else:
+            exported = self._exporter.export_saved(checkpoint, metrics)
+        self._exported(exported)
+
+    def _exported(self, exported: Exported) -> None:
+        _log.info("exported the model of %s to %s", self._checkpoint, exported.path)
+        self._report.update(export=exported.newest, export_refused=exported.refused)
+
+    def _metrics_of(self, checkpoint: Checkpoint) -> dict[str, float]:
+        """What an evaluation measured of it, and what was judged since the last export."""
+        judged = self._engine.coordinator.meter.judged_so_far
+        since = judged.since(self._judged) if self._judged else judged
+        self._judged = judged
+        progressive = {f"{PROGRESSIVE}{name}": value for name, value in since.metrics().items()}
+        return {**(self._evaluations.metrics_of(checkpoint) or {}), **progressive}
+
+    def _best(self) -> Checkpoint | None:
+        """The checkpoint of the best evaluation; None, which is told, if there is no such."""
+        found = self._evaluations.best()
+        if found is None:
+            name = self._engine.inputs.plan.best_metric.name
+            _log.warning("no evaluation has a number for %s: the last checkpoint is exported", name)
+        return found
