@@ -4,10 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := runs/demo
 
-.PHONY: help install demo test census slow chaos kills faults models golden notebooks slurm gpu image image-packages lint types format clean
+.PHONY: help install demo online test census slow chaos kills faults models golden notebooks slurm gpu image image-packages lint types format clean
 
 help:
 	@echo "make demo       install, then train a DLRM on a local cluster, from data to predictions"
+	@echo "make online     a model that keeps learning from data that drift, and its versions, in two minutes"
 	@echo "make test       lint, types and tests (what CI runs)"
 	@echo "make census     the census job on the real data, faults included: CENSUS=DIR"
 	@echo "make slow       the tests that take longer: killed tasks, gs://, a browser, how leases spread"
@@ -44,6 +45,11 @@ demo: install
 	  --output=$(DEMO)/predictions.csv
 	head -6 $(DEMO)/predictions.csv
 	$(BIN)/python -m trainer.report $(DEMO)/job
+
+# docs/online.md.
+ONLINE := runs/online
+online: install
+	$(BIN)/python -m benchmarks.online --output=$(ONLINE)
 
 lint: install
 	$(BIN)/ruff check .

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 import tfps
 
-USERS, ITEMS = 3000, 1000
+USERS, ITEMS, BATCH = 3000, 1000, 500
 PERIOD = 60  # datasets in which what items are worth goes round once
 FEATURES = (
     tfps.Feature("user", "int64", vocabulary=USERS),
@@ -45,15 +45,15 @@ def build() -> keras.Model:
             keras.layers.Embedding(ITEMS, 1, "zeros", name="of_items")(item),
         ]
     )
-    outputs = keras.layers.Dense(1, "sigmoid", kernel_initializer="ones")(logits)
-    model = keras.Model([user, item], outputs)
-    # A constant rate, which never stops to learn: a step of SGD is as long after a year.
-    model.compile(keras.optimizers.SGD(100.0), "binary_crossentropy")
+    model = keras.Model([user, item], keras.layers.Activation("sigmoid")(logits))
+    # A constant rate, which never stops to learn: a step of SGD is as long after a year. The loss
+    # is the mean of a batch, in which an id occurs about once.
+    model.compile(keras.optimizers.SGD(0.2 * BATCH), "binary_crossentropy")
     return model
 
 
 def get_config() -> tfps.Experiment:
-    """Batches of 500 records, in the order in which they come."""
+    """Records in the order in which they come."""
     task = tfps.task_of(build, LABEL, FEATURES)
-    data, train = tfps.Data(shuffle_buffer=0), tfps.Train(batch_size=500)
+    data, train = tfps.Data(shuffle_buffer=0), tfps.Train(batch_size=BATCH)
     return tfps.Experiment("online", task, data, train)

@@ -1,5 +1,7 @@
 import dataclasses
+import gc
 import random
+import tracemalloc
 
 import msgspec
 import numpy as np
@@ -282,3 +284,21 @@ def test_followed_datasets_are_trained_once_wherever_a_run_resumes():
                 leases.finish(lease, lease.records)
         state = msgspec.json.decode(msgspec.json.encode(leases.state()), type=QueueState)
     assert len(seen) == len(set(seen)) == sum(map(sum, sizes))
+
+
+def test_nothing_grows_with_the_number_of_datasets():
+    """What Python holds after 4,000 datasets is what it held after 1,000, but for 20 KB."""
+    data, held = Followed(), []
+    leases = queue(of=data)
+    tracemalloc.start()
+    for number in range(4001):
+        data.come(of_sizes(25, directory=f"{number:06}"))
+        for lease in drain(leases):
+            leases.finish(lease, lease.records)
+        data.saved(leases.epoch)
+        if number and number % 1000 == 0:
+            gc.collect()
+            held.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    assert leases.trained == 4001 * 25
+    assert max(held) - held[0] < 20_000

@@ -34,7 +34,7 @@ class NumberedNames:
 
     def after(self, last: str, note: Callable[[str], None]) -> str | None:
         name = self._next(last)
-        return name if _is_finished(self.directory(name)) else None
+        return name if _has_manifest(self.directory(name)) else None
 
     def directory(self, name: str) -> str:
         return numbered(self._pattern, int(name))
@@ -54,9 +54,15 @@ class ListedNames:
     `_` are passed over.
     """
 
-    def __init__(self, directory: str, unfinished_seconds: float = _UNFINISHED_SECONDS):
+    def __init__(
+        self,
+        directory: str,
+        unfinished_seconds: float = _UNFINISHED_SECONDS,
+        is_finished: Callable[[str], bool] = lambda path: _has_manifest(path),
+    ):
         self._directory = directory
         self._patience = unfinished_seconds
+        self._is_finished = is_finished
         self._seen: set[str] | None = None  # in the last listing
         self._held_up: dict[str, float] = {}  # since when a name without a manifest has been
 
@@ -83,7 +89,7 @@ class ListedNames:
         """The first that has a manifest, unless one before it may still get one."""
         now, behind = time.monotonic(), []
         for name in names:
-            if _is_finished(self.directory(name)):
+            if self._is_finished(self.directory(name)):
                 break
             behind.append(name)
         else:
@@ -100,7 +106,7 @@ class ListedNames:
         return name
 
 
-def _is_finished(directory: str) -> bool:
+def _has_manifest(directory: str) -> bool:
     return files.exists(posixpath.join(directory, FILE))
 
 

@@ -9,6 +9,7 @@ from tfps.layers.dynamic_embedding import KeyOptions
 from tfps.store.parameter_store import ParameterStore
 
 _HOUR = 3600.0
+_MOST_MOMENTS = 1024
 
 
 class _Moment(NamedTuple):
@@ -49,6 +50,9 @@ class Forgetting:
     def _note(self, moment: _Moment) -> None:
         if moment.steps > self._moments[-1].steps:
             self._moments.append(moment)
+        if len(self._moments) > _MOST_MOMENTS:  # the older they are, the further apart
+            half = _MOST_MOMENTS // 2
+            self._moments = [*self._moments[:half:2], *self._moments[half:]]
 
     def _least_update(self, options: KeyOptions) -> int:
         """The number that the last update of a row must have; 0 for any."""

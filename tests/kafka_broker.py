@@ -1,0 +1,72 @@
+"""A Kafka broker on loopback, librdkafka's own test cluster, as a process that takes messages.
+
+    python -m tests.kafka_broker TOPIC
+
+It writes its address. Then each line that it reads is a message, `PARTITION VALUE`, and each empty
+line asks it to say when all before are there.
+"""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Self
+
+from confluent_kafka import Producer
+
+from tests.project import ROOT
+
+
+class Broker:
+    """Such a process; ends with the block."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.kafka_broker", self.topic],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.url = f"kafka://{self._line()}/{self.topic}"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def send(self, partition: int, values: Sequence[str]) -> None:
+        """Adds messages, which are there afterwards."""
+        assert self._process.stdin is not None
+        lines = "".join(f"{partition} {value}\n" for value in values)
+        self._process.stdin.write(f"{lines}\n")
+        self._process.stdin.flush()
+        assert self._line() == "there"
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+
+def main(topic: str) -> None:
+    # The addresses that are given are not used.
+    producer = Producer({"bootstrap.servers": "x:1", "test.mock.num.brokers": 1, "log_level": 0})
+    [broker] = producer.list_topics(topic, timeout=60).brokers.values()
+    print(f"{broker.host}:{broker.port}", flush=True)
+    for line in sys.stdin:
+        partition, _, value = line.rstrip("\n").partition(" ")
+        if value:
+            producer.produce(topic, value=value.encode(), partition=int(partition))
+            producer.poll(0)
+        else:
+            assert producer.flush(60) == 0
+            print("there", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
