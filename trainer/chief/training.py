@@ -251,7 +251,8 @@ class Training:
             self._checkpoint = checkpoint
             if following:
                 following.saved(checkpoint.queue.epoch)
-            self._exports.saved(checkpoint)
+            if not is_last:
+                self._exports.saved(checkpoint)
             saves = self._saver.report()
             self._report.update(checkpoint=checkpoint.path, checkpoints=saves, **counts, **history)
             observer = self._state.observer
