@@ -1,3 +1,4 @@
+import dataclasses
 import pathlib
 
 import numpy as np
@@ -8,6 +9,7 @@ from tests.checkpoint.saved_state import whole
 from tests.training_fixtures import Trainer, reused, save
 from tfps.checkpoint.directory import CheckpointDirectory, Retention
 from tfps.checkpoint.restore import restore, restore_newest
+from tfps.data.followed_data import Position, position_of
 from tfps.errors import RunError, UserError
 from tfps.evaluation.history import BestMetric, Evaluation, Evaluations
 from tfps.job_dir import JobDir
@@ -153,6 +155,22 @@ def test_only_epochs_that_have_begun_keep_their_data(
         return
     with pytest.raises(UserError, match=f"does not fit this run: {refused};"):
         restore(found, trainer.store, datasets)
+
+
+def test_a_run_that_follows_datasets_resumes_none_that_did_not(manifest, tmp_path):
+    """Also after more than a million of them, whose number takes seven digits in the name."""
+    directory, trainer = CheckpointDirectory(JobDir(tmp_path)), reused(manifest)
+    followed = (dataclasses.asdict(Position(followed=1_234_567, last="x")),)
+    save(directory, trainer.store, QueueState(1_234_567), followed)
+    found = directory.latest()
+    assert found.name.endswith("-1234567-000000000000")
+    restore(found, trainer.store, (dataclasses.asdict(Position()),))
+    assert position_of(found.datasets) == Position(followed=1_234_567, last="x")
+    with pytest.raises(UserError, match=r"is of a run that followed datasets \(data.follow_sec"):
+        restore(found, trainer.store, DATA)
+    save(directory, trainer.store, QueueState(1_234_568), DATA)
+    with pytest.raises(UserError, match="is of a run that did not follow datasets"):
+        restore(directory.latest(), trainer.store, followed)
 
 
 def test_a_state_that_is_saved_already_is_not_written_again(manifest, tmp_path):

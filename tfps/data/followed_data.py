@@ -245,11 +245,13 @@ class FollowedData:
     @property
     def _next(self) -> int:
         """The number of the dataset that is read next."""
-        return max(self._known, default=self._position.followed - 1) + 1
+        with self._changed:
+            return max(self._known, default=self._position.followed - 1) + 1
 
     @property
     def _poll_seconds(self) -> float:
-        return _CLOUD_POLL_SECONDS if is_cloud(self.wanted) else _POLL_SECONDS
+        directory = self._names.directory(self._last or "1")
+        return _CLOUD_POLL_SECONDS if is_cloud(directory) else _POLL_SECONDS
 
     def _work(self) -> None:
         """Reads ahead; what goes wrong is raised where a dataset is waited for."""

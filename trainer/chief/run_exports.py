@@ -4,9 +4,11 @@ import concurrent.futures
 import logging
 import time
 
+import tensorflow as tf
+
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.cluster.ps_calls import PsCalls
-from tfps.errors import RunError
+from tfps.errors import RunError, UserError
 from tfps.evaluation.progressive import PROGRESSIVE, Judged
 from tfps.experiment.experiment import BEST, NO_EXPORT
 from trainer.chief.engine import Engine
@@ -55,7 +57,7 @@ class RunExports:
         running, self._running = self._running, None
         try:
             self._exported(running.result())
-        except (OSError, RunError) as error:
+        except (OSError, RunError, UserError, tf.errors.OpError) as error:
             _log.warning("the model of %s is not exported: %s", self._checkpoint, error)
 
     def finish(self, last: Checkpoint) -> None:
