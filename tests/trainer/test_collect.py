@@ -79,9 +79,11 @@ def collected(
         paths = [sealed.path_of(shard) for shard in sealed.shards]
         schema = experiment().task.schema()
         records = []
-        for serialized in tf.data.TFRecordDataset(paths):
-            features, labels = examples.parse(serialized[tf.newaxis], *schema)
-            records.append({name: x.numpy()[0] for name, x in {**features, **labels}.items()})
+        for serialized in tf.data.TFRecordDataset(paths).batch(1024):
+            features, labels = examples.parse(serialized, *schema)
+            columns = {name: x.numpy() for name, x in {**features, **labels}.items()}
+            rows = zip(*columns.values(), strict=True)
+            records += [dict(zip(columns, each, strict=True)) for each in rows]
         assert len(records) == sealed.records
         found.append(records)
     return found
@@ -247,8 +249,8 @@ def test_each_message_gets_into_one_dataset_though_the_collector_is_killed_again
 
     def send() -> None:
         while not stop.wait(0.05):
-            broker.send(draw.randrange(4), [row(sent[0] + k) for k in range(20)])
-            sent[0] += 20
+            broker.send(draw.randrange(4), [row(sent[0] + k) for k in range(5)])
+            sent[0] += 5
 
     sender = threading.Thread(target=send)
     sender.start()

@@ -144,7 +144,7 @@ class KafkaTopic:
         ]
 
     def _refuse(self, error: Any, message: Any) -> None:
-        if error.code() == self._kafka.KafkaError._AUTO_OFFSET_RESET:
+        if error.name() == "_AUTO_OFFSET_RESET":
             wanted = self._offsets.get(message.partition())
             raise RunError(
                 f"topic {self._topic}, partition {message.partition()}, has no message {wanted} "
