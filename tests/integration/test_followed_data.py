@@ -79,10 +79,10 @@ def test_a_run_ends_when_no_dataset_follows_and_the_next_one_trains_those_that_c
 
 
 def test_what_epochs_are_for_is_refused(stream: Stream, tmp_path: pathlib.Path) -> None:
-    argv = job(stream, tmp_path, "--data.follow_seconds=2", "--train.epochs=3")
+    argv = job(stream, tmp_path, "--train.epochs=3", "--data.follow_seconds=2")
     with Program(*argv) as program:
         assert program.finish() == 2, program.text
-    assert "train.epochs=3: data.follow_seconds=2 trains each dataset once" in program.text
+    assert "train.epochs=3: data.follow_seconds=2 trains each dataset once; set" in program.text
 
 
 @pytest.fixture(name="writing")

@@ -204,19 +204,6 @@ class Experiment:
                 "its settings in the brackets, or None"
             )
         arguments.check_fields(self, "Experiment(): ")
-        if self.data.follow_seconds:
-            self._refuse_epochs()
-
-    def _refuse_epochs(self) -> None:
-        """Refuses what epochs are for, where datasets are followed."""
-        why = f"data.follow_seconds={self.data.follow_seconds:g} trains each dataset once"
-        if self.train.epochs > 1:
-            raise UserError(f"train.epochs={self.train.epochs}: {why}; leave it out")
-        if self.callbacks:
-            raise UserError(
-                f"experiment {self.name!r} has callbacks, which are called at the end of epochs, "
-                f"and {why}, without an end; leave the callbacks out"
-            )
 
     def negatives(self) -> Negatives | None:
         """How negatives are sampled for the training records; None for none.

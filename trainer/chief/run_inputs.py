@@ -363,8 +363,19 @@ def _refuse_unshared(experiment: Experiment) -> None:
 
 def _check_following(settings: RunSettings) -> None:
     """Refuses what cannot be where datasets are followed."""
-    flag = f"data.follow_seconds={settings.experiment.data.follow_seconds:g}"
-    if not settings.experiment.data.train:
+    experiment = settings.experiment
+    flag = f"data.follow_seconds={experiment.data.follow_seconds:g}"
+    if experiment.train.epochs > 1:
+        raise UserError(
+            f"train.epochs={experiment.train.epochs}: {flag} trains each dataset once; set "
+            "--train.epochs=1"
+        )
+    if experiment.callbacks:
+        raise UserError(
+            f"experiment {experiment.name!r} has callbacks, which are called at the end of epochs, "
+            f"and {flag} trains without any; leave the callbacks out"
+        )
+    if not experiment.data.train:
         raise UserError(f"{TRAINED.flag} is missing: name the directory in which datasets appear")
     if settings.cluster.is_replicated:
         raise UserError(
