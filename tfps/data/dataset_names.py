@@ -5,10 +5,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from tfps.data import manifest
 from tfps.data.manifest import FILE
 from tfps.data.training_data import is_pattern, numbered
 from tfps.errors import UserError
 from tfps.storage import files
+from tfps.storage.paths import is_cloud
 
 _UNFINISHED_SECONDS = 60.0
 
@@ -34,7 +36,7 @@ class NumberedNames:
 
     def after(self, last: str, note: Callable[[str], None]) -> str | None:
         name = self._next(last)
-        return name if _has_manifest(self.directory(name)) else None
+        return name if manifest.is_in(self.directory(name)) else None
 
     def directory(self, name: str) -> str:
         return numbered(self._pattern, int(name))
@@ -58,7 +60,7 @@ class ListedNames:
         self,
         directory: str,
         unfinished_seconds: float = _UNFINISHED_SECONDS,
-        is_finished: Callable[[str], bool] = lambda path: _has_manifest(path),
+        is_finished: Callable[[str], bool] = manifest.is_in,
     ):
         self._directory = directory
         self._patience = unfinished_seconds
@@ -106,8 +108,9 @@ class ListedNames:
         return name
 
 
-def _has_manifest(directory: str) -> bool:
-    return files.exists(posixpath.join(directory, FILE))
+def poll_seconds(directory: str) -> float:
+    """Seconds between two looks whether something new is in a directory."""
+    return 3.0 if is_cloud(directory) else 1.0
 
 
 def names_of(named: str) -> Names:

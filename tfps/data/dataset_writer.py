@@ -229,7 +229,7 @@ class DatasetWriter:
 
 def _replaced(directory: str, overwrite: bool) -> tuple[str, ...]:
     """Files of the dataset that is in the directory."""
-    if not overwrite and files.exists(posixpath.join(directory, manifest.FILE)):
+    if not overwrite and manifest.is_in(directory):
         raise UserError(
             f"--output={directory} already holds a dataset; name another directory, or replace it "
             "with --overwrite"

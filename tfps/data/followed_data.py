@@ -15,20 +15,18 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from tfps.data.dataset_names import Names
+from tfps.data.dataset_names import Names, poll_seconds
 from tfps.data.manifest import Manifest
 from tfps.data.shards import Shard
 from tfps.data.training_data import TrainingData
 from tfps.errors import UserError
 from tfps.storage.failures import StaleReadTolerance
-from tfps.storage.paths import is_cloud
 
 FOLLOWED = "followed"  # the field of a checkpoint's data by which they are known
 SHARDS = 1 << 20  # of a dataset at most: a shard's number is the dataset's times this and its place
 _AHEAD = 2  # datasets that are read before they are trained
 _MOST_SET_ASIDE = 3  # in a row
 _NOTES = 10  # that are kept
-_POLL_SECONDS, _CLOUD_POLL_SECONDS = 1.0, 3.0
 _log = logging.getLogger(__name__)
 
 
@@ -114,8 +112,10 @@ class FollowedData:
 
     def resume(self, position: Position | None) -> None:
         """Takes datasets from a checkpoint's position on; None for the first."""
-        self.stop()
-        self._begin(position or Position())
+        position = position or Position()
+        if self._thread or position != self._position:  # else `open` has begun there
+            self.stop()
+            self._begin(position)
         if begun := self._position.begun:
             self._known[self._front] = self._read_begun(begun)
             self._last = begun
@@ -183,8 +183,8 @@ class FollowedData:
         with self._changed:
             return self._known[number].data, place
 
-    def has(self, epoch: int) -> bool:
-        """Whether a dataset is there and may still be trained."""
+    def goes_on(self, epoch: int) -> bool:
+        """Whether a dataset is there, which begins while the one before is still trained."""
         return epoch in self._known
 
     def has_shard(self, shard: int) -> bool:
@@ -250,8 +250,7 @@ class FollowedData:
 
     @property
     def _poll_seconds(self) -> float:
-        directory = self._names.directory(self._last or "1")
-        return _CLOUD_POLL_SECONDS if is_cloud(directory) else _POLL_SECONDS
+        return poll_seconds(self._names.directory(self._last or "1"))
 
     def _work(self) -> None:
         """Reads ahead; what goes wrong is raised where a dataset is waited for."""

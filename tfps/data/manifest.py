@@ -146,6 +146,11 @@ def write(manifest: Manifest) -> None:
     files.replace(posixpath.join(manifest.directory, FILE), text, "partial")
 
 
+def is_in(directory: str) -> bool:
+    """Whether a directory holds a dataset that is whole."""
+    return files.exists(posixpath.join(directory, FILE))
+
+
 def read(directory: str, flag: str = "", may_be_cut: bool = False) -> Manifest:
     """Reads a dataset's manifest and checks that its shards are there with their sizes.
 

@@ -70,9 +70,9 @@ class TrainingData:
         index = bisect.bisect_right(self._first_shards, shard) - 1
         return self.datasets[index], shard - self._first_shards[index]
 
-    def has(self, epoch: int) -> bool:
-        """Whether an epoch's dataset is there."""
-        return bool(self.datasets)
+    def goes_on(self, epoch: int) -> bool:
+        """Whether an epoch begins while the one before is still trained."""
+        return False
 
     def records_from(self, epoch: int) -> int:
         """Records that are trained without a pause when an epoch, counted from 0, begins."""

@@ -61,12 +61,7 @@ class Judged:
     @staticmethod
     def names(labels: Collection[str]) -> list[str]:
         """What an export's conditions may compare where these labels are judged."""
-        several = len(labels) > 1
-        return [
-            f"{PROGRESSIVE}{label}_{name}" if several else f"{PROGRESSIVE}{name}"
-            for label in labels
-            for name in METRICS
-        ]
+        return [f"{PROGRESSIVE}{_prefix(x, labels)}{name}" for x in labels for name in METRICS]
 
     def metrics(self) -> dict[str, float]:
         """AUC, log loss and calibration, `LABEL_auc` of one of several labels.
@@ -76,9 +71,14 @@ class Judged:
         """
         found: dict[str, float] = {}
         for label, counts in zip(self.labels, self.counts, strict=True):
-            before = f"{label}_" if len(self.labels) > 1 else ""
+            before = _prefix(label, self.labels)
             found |= {f"{before}{name}": value for name, value in _metrics_of(counts).items()}
         return found
+
+
+def _prefix(label: str, labels: Collection[str]) -> str:
+    """What the names of a label's metrics begin with."""
+    return f"{label}_" if len(labels) > 1 else ""
 
 
 def _metrics_of(counts: np.ndarray) -> dict[str, float]:

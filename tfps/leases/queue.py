@@ -120,8 +120,7 @@ class LeaseQueue:
         With `batches` of a block or more, it ends where a block does; with fewer, it lies within a
         block. A compressed shard is one lease.
         """
-        if self._data.is_followed:
-            self._begin_followed()
+        self._begin_followed()
         if not self._todo:
             return None
         chunk = self._todo.popleft()
@@ -222,7 +221,7 @@ class LeaseQueue:
 
     def _begin_followed(self) -> None:
         """Fills an empty todo list from the next dataset that has records, if it is there."""
-        while not self._todo and self._data.has(self.epoch):
+        while not self._todo and self._data.goes_on(self.epoch):
             self._begin_epoch(0)
             if not self._todo:
                 self.epoch += 1

@@ -64,10 +64,10 @@ class RunExports:
         """Exports the model that the experiment wants, or none; `last` is what the ps hold."""
         if self._train.export == NO_EXPORT:
             return
-        if self._running:
+        if running := self._running:
             self._ps_calls(
                 "exporting the model",
-                lambda: concurrent.futures.wait([self._running] if self._running else []),
+                lambda: concurrent.futures.wait([running]),
                 self._engine.inputs.plan.layout.ps_bytes,
             )
             self.poll()

@@ -6,14 +6,12 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tfps.data.dataset_names import ListedNames
+from tfps.data.dataset_names import ListedNames, poll_seconds
 from tfps.errors import UserError
-from tfps.storage.paths import is_cloud
 from trainer.datasets.row_encoding import RowFile
 from trainer.datasets.row_layout import Block, RowLayout
 
 _FILE = "file"
-_POLL_SECONDS, _CLOUD_POLL_SECONDS = 1.0, 3.0
 _log = logging.getLogger(__name__)
 
 
@@ -25,7 +23,7 @@ class AppearingFiles:
         self._layout = layout
         self._names = ListedNames(directory, is_finished=lambda path: True)
         self._last = ""
-        self._poll_seconds = _CLOUD_POLL_SECONDS if is_cloud(directory) else _POLL_SECONDS
+        self._poll_seconds = poll_seconds(directory)
 
     @property
     def place(self) -> Mapping[str, Any]:

@@ -30,7 +30,6 @@ from trainer.datasets.row_encoding import BadRows, ConfiguredExperiment
 from trainer.datasets.row_layout import Block, RowLayout
 from trainer.flags import experiment_flags
 
-_SHOWN_BAD_ROWS = 5  # of a dataset
 _log = logging.getLogger(__name__)
 
 
@@ -138,14 +137,9 @@ class Collector:
     def _write(self, block: Block, writer: DatasetWriter, bad: BadRows, counts: CountsSum) -> None:
         shards = self._sealing.shards
         encoded = row_encoding.encode(block, self._get_experiment, self._keep, shards)
-        for each in encoded.bad_rows:
-            bad.add(each, encoded.way_out(each, self._experiment.task.schema()))
-            if bad.count <= _SHOWN_BAD_ROWS:
-                _log.warning("left out: %s", each)
+        encoded.account(self._experiment.task.schema(), bad, counts, _log.warning)
         if encoded.count:
             writer.write_in_turn(encoded.frames)
-        held = self._experiment.task.schema().all if encoded.counts else ()
-        counts.add({each.name: encoded.counts[each.name] for each in held})
 
 
 def _rejected(sealed: Manifest) -> str:
@@ -159,7 +153,7 @@ def _newest(output: str) -> int:
     except FileNotFoundError:
         return 0
     for name in sorted(found, key=int, reverse=True):
-        if files.exists(posixpath.join(output, name, manifest.FILE)):
+        if manifest.is_in(posixpath.join(output, name)):
             return int(name)
     return 0
 

@@ -44,7 +44,7 @@ def index(
         dataset_writer.settle(data if tf.io.gfile.isdir(data) else posixpath.dirname(data))
         paths = data_files.find_records(data, "--data")
         directory = _directory(paths, data)
-        if files.exists(posixpath.join(directory, manifest.FILE)) and not overwrite:
+        if manifest.is_in(directory) and not overwrite:
             raise UserError(
                 f"--data={data} is a dataset already; say --overwrite to write its index and "
                 "manifest again"
@@ -137,7 +137,7 @@ def _remedy(scan: ShardScan, schema: Schema) -> str:
 
 def files_to_copy(data: str) -> list[str]:
     """A dataset's shards, or the TFRecord files that a path, a glob or a directory names."""
-    if files.exists(posixpath.join(data, manifest.FILE)):
+    if manifest.is_in(data):
         dataset = manifest.read(data, "--data")
         return [dataset.path_of(shard) for shard in dataset.shards]
     if files.exists(posixpath.join(data, dataset_writer.FILE)):

@@ -3,7 +3,6 @@
 import trainer.console.quiet_tensorflow  # noqa: F401  # isort: skip
 
 import dataclasses
-import posixpath
 import sys
 import time
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from tfps.data.schema import Schema, is_wrong, notes
 from tfps.data.shards import STRIDE
 from tfps.data.tfrecord import compression_of, scan
 from tfps.errors import EXIT_OK, EXIT_USER, UserError
-from tfps.storage import files, objects
+from tfps.storage import objects
 from tfps.storage.objects import Use
 from trainer.console import inspection_text
 from trainer.console.inspection_text import warn_of_sorted
@@ -52,7 +51,7 @@ def inspect(data: str, processes: int) -> Inspection:
     problems: list[str] = []
     dataset = None
     try:
-        if files.exists(posixpath.join(data, manifest.FILE)):
+        if manifest.is_in(data):
             try:
                 dataset = manifest.read(data)
             except UserError as error:  # what it says is shown with what the files hold

@@ -1,7 +1,6 @@
 """Rows that are messages of a Kafka topic, each a JSON object, read once and in order."""
 
 import dataclasses
-import importlib
 import json
 import logging
 import re
@@ -9,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
+from cloud import optional_imports
 from tfps.data.parquet import ParquetBlock
 from tfps.data.row_format import BadRow, Columns, RowFormat, Values
 from tfps.errors import RunError, UserError
@@ -59,7 +59,7 @@ class KafkaTopic:
     """A source of `trainer.collect`. It commits nothing to Kafka: a place is all that it needs."""
 
     def __init__(self, brokers: str, topic: str, settings: Mapping[str, str], layout: RowLayout):
-        self._kafka = _confluent_kafka()
+        self._kafka = optional_imports.load("confluent_kafka", "kafka")
         self._brokers, self._topic = brokers, topic
         self._columns = [name for each in layout.all for name in layout.columns_of(each)]
         self._offsets: dict[int, int] = {}  # of the next message, by partition
@@ -162,7 +162,7 @@ class KafkaTopic:
             except ValueError as error:
                 wrong.append(BadRow(f"{path} offset {message.offset()}: {error}"))
         names = dict.fromkeys([*self._columns, *(name for row in rows for name in row.value)])
-        arrow = importlib.import_module("pyarrow")
+        arrow = optional_imports.load("pyarrow", "kafka")
         columns = {name: _column(arrow, [row.value.get(name) for row in rows]) for name in names}
         size = sum(len(message.value() or b"") for message in messages)
         batch = arrow.RecordBatch.from_pydict(columns)
@@ -210,15 +210,6 @@ def _settings(path: str) -> dict[str, str]:
             raise UserError(f"--kafka_config={path}, line {number}: write NAME=VALUE")
         found[name.strip()] = value.strip()
     return found
-
-
-def _confluent_kafka() -> Any:
-    try:
-        return importlib.import_module("confluent_kafka")
-    except ImportError:
-        raise UserError(
-            "--input=kafka://… needs confluent-kafka: pip install 'tfps[kafka]'"
-        ) from None
 
 
 def _said(error: Exception) -> str:

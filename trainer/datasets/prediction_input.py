@@ -1,7 +1,6 @@
 """The records to predict, whatever they come in: a dataset, TFRecord files, or files of rows."""
 
 import dataclasses
-import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
@@ -14,7 +13,6 @@ from tfps.data.row_format import RowFormat
 from tfps.data.schema import Schema, refuse_missing
 from tfps.errors import UserError, listed
 from tfps.export.loaded_model import ExportedModel
-from tfps.storage import files
 from trainer.datasets import data_files
 from trainer.datasets.prediction_rows import PredictionRows
 from trainer.datasets.record_columns import ListedColumn, RecordBatch, RecordColumns, array_of
@@ -207,7 +205,7 @@ class _PredictionRecords:
 
 def format_of(data: str) -> str:
     """The format of what is named: "dataset", "parquet", "tfrecord" or "csv"."""
-    is_dataset = files.exists(posixpath.join(data, manifest.FILE))
+    is_dataset = manifest.is_in(data)
     return "dataset" if is_dataset else data_files.kind_of(data, "--data")
 
 

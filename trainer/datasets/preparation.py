@@ -35,8 +35,6 @@ from trainer.datasets.row_layout import RowLayout
 from trainer.datasets.shard_scan import Processes, worthwhile
 from trainer.flags import experiment_flags, shuffle_flags
 
-_SHOWN_BAD_ROWS = 5
-
 
 @dataclasses.dataclass(frozen=True)
 class Output:
@@ -121,14 +119,10 @@ def _good_rows(
     """The records of blocks as they are dealt to the shards; counts them, and shows progress."""
     count = 0
     for encoded in blocks:
-        for bad in encoded.bad_rows:
-            bad_rows.add(bad, encoded.way_out(bad, schema))
-            if bad_rows.count <= _SHOWN_BAD_ROWS:
-                progress.write(f"left out: {bad}")
+        encoded.account(schema, bad_rows, counts, progress.write)
         if encoded.count:
             yield encoded.frames
         count += encoded.count
-        counts.add({each.name: encoded.counts[each.name] for each in schema.all if encoded.counts})
         progress.add(encoded.size, f"{count:,} rows")
 
 

@@ -11,7 +11,7 @@ import keras
 from tfps.data import examples, parquet
 from tfps.data.dataset_writer import Frames, deal
 from tfps.data.example_encoder import RecordEncoder
-from tfps.data.examples import Counts, count_records
+from tfps.data.examples import Counts, CountsSum, count_records
 from tfps.data.feature import Feature
 from tfps.data.row_blocks import Header, row_blocks
 from tfps.data.row_format import BadRow, RowFormat, Values
@@ -119,6 +119,9 @@ def one_by_one(
             on_bad_row(BadRow(f"{block.where(number)}: {error}"))
 
 
+_SHOWN_BAD_ROWS = 5  # of a dataset
+
+
 @dataclasses.dataclass(frozen=True)
 class EncodedRows:
     """The records of a block of rows, dealt to the shards in turn."""
@@ -128,6 +131,16 @@ class EncodedRows:
     bad_rows: list[BadRow]
     counts: Counts
     size: int
+
+    def account(
+        self, schema: Schema, bad_rows: BadRows, counts: CountsSum, say: Callable[[str], object]
+    ) -> None:
+        """Counts bad rows, of which `say` names the first, and what the records hold."""
+        for bad in self.bad_rows:
+            bad_rows.add(bad, self.way_out(bad, schema))
+            if bad_rows.count <= _SHOWN_BAD_ROWS:
+                say(f"left out: {bad}")
+        counts.add({each.name: self.counts[each.name] for each in schema.all if self.counts})
 
     def way_out(self, bad: BadRow, schema: Schema) -> str:
         """What to do about one of the bad rows, with the share of rows like it."""

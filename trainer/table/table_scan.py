@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow as tf
@@ -16,7 +15,6 @@ from tfps.data.row_blocks import Header, RowBlock, named_header, row_blocks
 from tfps.data.row_format import RowFormat
 from tfps.data.schema import Schema
 from tfps.errors import UserError, listed
-from tfps.storage import files
 from trainer.console import file_progress
 from trainer.datasets import data_files
 from trainer.datasets.shard_scan import Processes, worthwhile
@@ -63,7 +61,7 @@ class Table:
 
 def scan(data: str, flag: str, processes: int) -> Table:
     """The columns of CSV files with headers, of Parquet files, or of a dataset."""
-    if files.exists(posixpath.join(data, manifest.FILE)):
+    if manifest.is_in(data):
         dataset = manifest.read(data, flag)
         size, parts = dataset.bytes, _of_dataset(dataset)
     else:
