@@ -58,3 +58,11 @@ def test_what_a_worker_could_not_read(kind, message, theirs, told):
     found = failures.explain(error(kind, message), "training epoch 1", PATH)
     assert isinstance(found, theirs)
     assert told in str(found)
+
+
+def test_an_operation_without_a_kernel_is_no_missing_shard():
+    said = "No registered 'AddN' OpKernel for 'GPU' devices compatible with node {{node add_5}}"
+    found = failures.explain(error(tf.errors.NotFoundError, said), "training epoch 1", PATH)
+    assert isinstance(found, RunError)
+    assert "No registered 'AddN' OpKernel for 'GPU'" in str(found)
+    assert "every task" not in str(found)

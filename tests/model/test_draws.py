@@ -57,3 +57,12 @@ def test_no_layer_draws_what_another_one_draws_in_a_later_step():
 
     (_, second), (first, _) = masks(0), masks(16_384)
     assert not np.array_equal(first, second)
+
+
+def test_what_has_no_kernel_on_a_gpu_is_computed_on_the_cpu():
+    """TensorFlow makes one AddN of several additions, and has it for uint64 on CPUs alone."""
+    with tf.Graph().as_default() as graph, tf.device("/job:worker/task:1/device:GPU:0"):
+        variables.of_layer(tf.zeros([2], tf.int64), 1)
+    added = [each for each in graph.get_operations() if each.type == "AddV2"]
+    assert added
+    assert {each.device for each in added} == {"/job:worker/task:1/device:CPU:0"}

@@ -89,7 +89,8 @@ def explain(
 
 def _unreadable(error: tf.errors.OpError, doing: str, path: str, text: str) -> Exception | None:
     """The error of a file that cannot be had, if it is one."""
-    if isinstance(error, tf.errors.NotFoundError):
+    # Operations without a kernel for a device are not found either.
+    if isinstance(error, tf.errors.NotFoundError) and path in error.message:
         return UserError(f"{doing}: shard {path} {_absence(path)} ({text})")
     if isinstance(error, tf.errors.PermissionDeniedError):
         return UserError(

@@ -100,12 +100,15 @@ def of_layer(draw: tf.Tensor, index: int) -> tf.Tensor:
     differ in higher bits only may be the same for it. So all bits are mixed; within one seed no two
     layers of any step begin with the same 64 of them, and 62 are used.
     """
-    seed, position = tf.unstack(tf.bitcast(draw, tf.uint64))
-    bits = id_check.mix(position + tf.constant(index << _LAYER_SHIFT, tf.uint64))
-    bits = id_check.mix(seed + bits)
-    high = tf.bitwise.right_shift(bits, tf.constant(33, tf.uint64))
-    low = tf.bitwise.bitwise_and(bits, tf.constant((1 << 31) - 1, tf.uint64))
-    return tf.cast(tf.stack([high, low]), tf.int64)
+    # On a GPU TensorFlow would make AddN of these sums, which has no kernel for uint64 there. It
+    # takes seeds from the CPU's memory in any case.
+    with tf.device("/device:CPU:0"):
+        seed, position = tf.unstack(tf.bitcast(draw, tf.uint64))
+        bits = id_check.mix(position + tf.constant(index << _LAYER_SHIFT, tf.uint64))
+        bits = id_check.mix(seed + bits)
+        high = tf.bitwise.right_shift(bits, tf.constant(33, tf.uint64))
+        low = tf.bitwise.bitwise_and(bits, tf.constant((1 << 31) - 1, tf.uint64))
+        return tf.cast(tf.stack([high, low]), tf.int64)
 
 
 class ModelVariables:
