@@ -24,7 +24,8 @@ if TYPE_CHECKING:
         RecallAtK,
     )
     from tfps.experiment.task import Task
-    from tfps.export.loaded_model import ExportedModel, load_model
+    from tfps.export.job_model import load_model
+    from tfps.export.loaded_model import ExportedModel
     from tfps.layers.dynamic_embedding import DynamicEmbedding
     from tfps.layers.embedding import Embedding
     from tfps.layers.rows_of_files import RowsOfFiles, RowsOfIds
@@ -101,7 +102,7 @@ _MODULES = {
     "Train": "tfps.experiment.experiment",
     "fit": "trainer.fit",
     "in_batch_softmax": "tfps.experiment.in_batch_softmax",
-    "load_model": "tfps.export.loaded_model",
+    "load_model": "tfps.export.job_model",
     "task_of": "tfps.model.compiled_task",
     "write_dataset": "tfps.data.array_dataset",
 }

@@ -428,3 +428,31 @@ def test_memory_that_is_empty_is_taken_as_it_is_written():
         resource=variable.handle, indices=[0, rows // 64], dtype=tf.float32
     )
     assert (found.numpy() == 1).all()
+
+
+def test_captures_of_a_loaded_function(tmp_path):
+    """Functions of a SavedModel that was loaded look up in another table, of another kind."""
+    keys, values = tf.constant([1, 2], tf.int64), tf.constant([10, 20], tf.int64)
+    module = tf.Module()
+    filled = tf.lookup.KeyValueTensorInitializer(keys, values)
+    module.resources = [tf.lookup.StaticHashTable(filled, -1)]
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int64)], autograph=False)
+    def find(asked):
+        return {"found": module.resources[0].lookup(asked)}
+
+    module.functions = [find]
+    tf.saved_model.save(module, tmp_path, signatures={"find": find.get_concrete_function()})
+    loaded = tf.saved_model.load(tmp_path)
+    [table] = loaded.resources
+    other = tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, -1)
+    other.insert(tf.constant([2, 3], tf.int64), tf.constant([200, 300], tf.int64))
+    for function in (loaded.signatures["find"], *loaded.functions[0].concrete_functions):
+        captured = [
+            other.resource_handle if each is table.resource_handle else each
+            for each in function.captured_inputs
+        ]
+        function.set_external_captures(captured)
+    asked = tf.constant([1, 2, 3], tf.int64)
+    for found in (loaded.signatures["find"](asked), loaded.functions[0](asked)):
+        assert found["found"].numpy().tolist() == [-1, 200, 300]

@@ -154,6 +154,17 @@ class SavedKeyedRows:
     def runs(self, first: int, end: int) -> list[tuple[int, int]]:
         return self._all.runs(first, end)
 
+    def read_hashes(self) -> np.ndarray:
+        """The hashes of all keys, `[total]` int64, ascending."""
+        runs = [self._all.read_hashes(_CHIEF, *run) for run in self.runs(0, self.total)]
+        return np.concatenate([np.zeros([0], np.int64), *runs])
+
+    def read_changed(self) -> Iterator[SavedKeys]:
+        """The rows that the checkpoint itself holds, in the order of their hashes."""
+        held = self._changed or self._all
+        for run in held.runs(0, held.total):
+            yield held.read(_CHIEF, *run)
+
     def read(self, device: str, first: int, count: int) -> SavedKeys:
         if self._changed is None or self._base is None:
             return self._all.read(device, first, count)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import posixpath
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,7 +11,14 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.checkpoint import commit_marker, reader
-from tfps.checkpoint.checkpoint import Checkpoint, DamagedCheckpointError
+from tfps.checkpoint.checkpoint import (
+    PREFIX,
+    Checkpoint,
+    DamagedCheckpointError,
+    numbers_name,
+    slice_specs,
+    values_name,
+)
 from tfps.checkpoint.directory import CheckpointDirectory, no_checkpoint
 from tfps.checkpoint.keyed_rows import SavedKeyedGroup
 from tfps.cluster.failures import first_line
@@ -116,6 +124,34 @@ class SavedGroup:
         stored, *last_updates = (slice_.variable for slice_ in slices)
         values = self.row.decode_flat(tf.reshape(stored, [count, lines, self.row.width]))
         return values.numpy(), last_updates[0].numpy() if last_updates else None
+
+    def read_touched(
+        self, checkpoint: Checkpoint
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
+        """The rows that an increment holds: their numbers `[n]` int64, and as of `read_run`."""
+        assert checkpoint.increment
+        touched, lines = checkpoint.increment.touched(self.name), self.row.lines
+        last = self._last_updates(checkpoint) if self.catches_up else None
+        prefix = posixpath.join(checkpoint.path, PREFIX)
+        for before, run in checkpoint.increment.offsets(self.name):
+            with reader.explained(_DEVICE, prefix):
+                numbers, stored = tf.raw_ops.RestoreV2(
+                    prefix=prefix,
+                    tensor_names=[numbers_name(self.name), values_name(self.name)],
+                    shape_and_slices=slice_specs(
+                        touched, lines * self.row.width, before, run.touched
+                    ),
+                    dtypes=[tf.int64, tf.as_dtype(self.row.dtype)],
+                )
+            values = self.row.decode_flat(tf.reshape(stored, [-1, lines, self.row.width]))
+            rows = numbers.numpy()
+            yield rows, values.numpy(), None if last is None else last[rows]
+
+    def _last_updates(self, checkpoint: Checkpoint) -> np.ndarray:
+        total = self.layout.total_rows
+        slice_ = _slice(f"{self.name}/last_update", (total,), 0, total, tf.int32)
+        reader.read(checkpoint, [slice_])
+        return np.asarray(slice_.variable.numpy())
 
 
 def _slice(

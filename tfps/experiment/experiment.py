@@ -113,6 +113,9 @@ class Train:
             the records since the export before.
         export_seconds: Seconds between two exports while the training goes on, each of the next
             checkpoint; 0 exports at the end alone.
+        export_deltas: Whether each checkpoint between two exports is exported as what has changed
+            since the newest version, which `trainer.serve` and `tfps.load_model(follow=True)` take
+            without loading the version again.
     """
 
     batch_size: int = 512
@@ -139,6 +142,7 @@ class Train:
     keep_exports: int = 2
     export_if: tuple[str, ...] = ()
     export_seconds: float = 0.0
+    export_deltas: bool = False
 
     def __post_init__(self) -> None:
         arguments.check_fields(self, "train.")
@@ -150,6 +154,11 @@ class Train:
             raise UserError(
                 f"train.export_seconds={self.export_seconds:g} exports the newest checkpoint, and "
                 f"train.export={self.export} another or none; leave one of them out"
+            )
+        if self.export_deltas and not (self.export_seconds and self.largest_increment):
+            raise UserError(
+                "train.export_deltas exports what has changed since a version: give "
+                "train.export_seconds, and a train.largest_increment above 0"
             )
         if self.seed >= 1 << 32:
             raise UserError(f"train.seed={self.seed} must be below 2^32, as Keras's seeds are")

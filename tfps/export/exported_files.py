@@ -30,6 +30,9 @@ SIGNATURES: dict[str, Literal["features", "examples"]] = {
     EXAMPLES_SIGNATURE: TAKES_EXAMPLES,
 }
 DEFAULT = "default"
+# In the schema's file: the checkpoint that was exported, the full one that it needs or is, and the
+# places of variables in the SavedModel's attribute `model`, by path.
+CHECKPOINT, BASE, VARIABLES = "checkpoint", "base", "variables"
 HINT = "export the model again by training"
 
 

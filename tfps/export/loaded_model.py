@@ -2,6 +2,7 @@
 
 import math
 import posixpath
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -13,8 +14,10 @@ from tfps import arguments, byte_size
 from tfps.cluster import resources
 from tfps.cluster.failures import first_line
 from tfps.errors import RunError, UserError, listed, reason_of
-from tfps.export import exported_files
+from tfps.export import deltas, exported_files
+from tfps.export.changed_model import ChangedModel
 from tfps.export.exported_files import (
+    CHECKPOINT,
     DEFAULT,
     EXAMPLES_INPUT,
     EXAMPLES_SIGNATURE,
@@ -23,14 +26,15 @@ from tfps.export.exported_files import (
     HINT,
     SCHEMA_FILE,
     SLICES,
+    VARIABLES,
     VARIABLES_DIRECTORY,
     ExportSchema,
     variables_prefix,
 )
 from tfps.export.keyed_slices import BYTES_PER_KEY
 from tfps.export.row_lookups import ExportedTable, RowLookups
+from tfps.export.shared_lock import SharedLock
 from tfps.export.versions import newest_version
-from tfps.job_dir import JobDir, report
 from tfps.model.inputs import pack_signature_inputs, signature_specs
 from tfps.storage import files
 
@@ -54,6 +58,8 @@ class ExportedModel:
             what these give.
         converted_labels: Names of such labels.
         variable_bytes: Memory of its variables, with the index of keys; 0 where not asked for.
+        delta: Number of the delta that it has taken; 0 for the version as it was exported.
+        is_closed: Whether it follows no version any more.
     """
 
     def __init__(
@@ -75,6 +81,11 @@ class ExportedModel:
         self._label_schemas = {item["name"]: item for item in schema["labels"]}
         self._signature = self._checked_signature()
         self._lookups = RowLookups(loaded, schema.get("tables"), where)
+        self.delta = 0
+        self._checkpoint = schema.get(CHECKPOINT)
+        self._changed = ChangedModel(loaded, schema.get(VARIABLES, {}), f"--model={directory}")
+        self._lock = SharedLock()
+        self.is_closed = threading.Event()
 
     @classmethod
     @arguments.checked
@@ -151,6 +162,51 @@ class ExportedModel:
         inputs = {EXAMPLES_INPUT: tf.constant(serialized, tf.string)}
         return self._answer(self._loaded.signatures[EXAMPLES_SIGNATURE], inputs)
 
+    def update(self) -> bool:
+        """Takes the newest delta of its version (`train.export_deltas`); False if it has it.
+
+        A prediction is made with all of a delta or none of it: it waits while values change.
+
+        Raises:
+            UserError: If the delta is of another model.
+            RunError: If it cannot be read.
+            StorageError: If the storage does not answer.
+        """
+        newest = max(deltas.numbers(self.directory), default=0)
+        if newest <= self.delta:
+            return False
+        path = deltas.path_of(self.directory, newest)
+        try:
+            described = deltas.describe(path)
+        except FileNotFoundError:
+            raise RunError(f"{path} was deleted meanwhile; a newer one is there") from None
+        if described.version != self._checkpoint:
+            raise UserError(
+                f"{path} is of the model of checkpoint {described.version}, not {self._checkpoint}"
+            )
+        values = deltas.read(path)
+        self._changed.prepare(values)
+        with self._lock.alone():
+            self._changed.apply(values)
+            self.delta = newest
+        return True
+
+    def close(self) -> None:
+        """Ends following (`tfps.load_model`); the model stays as it is."""
+        self.is_closed.set()
+
+    def become_newest(self, base: str) -> None:
+        """Becomes the newest version in a directory, with its newest delta; errors as `load`."""
+        newest = newest_version(base)
+        if newest is None or newest == self.directory:
+            self.update()
+            return
+        other = ExportedModel.load(newest, self.variable_bytes)
+        other.update()
+        with self._lock.alone():
+            kept = {"_lock": self._lock, "is_closed": self.is_closed}
+            self.__dict__.update({**other.__dict__, **kept})
+
     @property
     def signatures(self) -> tuple[str, ...]:
         """Names of its signatures, sorted."""
@@ -161,7 +217,9 @@ class ExportedModel:
     ) -> dict[str, npt.NDArray[np.float32]]:
         where = f"--model={self.directory} fails on the records it was given"
         try:
-            outputs = signature(**{k: tf.convert_to_tensor(v) for k, v in inputs.items()})
+            given = {name: tf.convert_to_tensor(value) for name, value in inputs.items()}
+            with self._lock.shared():
+                outputs = signature(**given)
         except tf.errors.InvalidArgumentError as error:
             raise RefusedRecordsError(f"{where}: {error.message}", first_line(error)) from None
         except tf.errors.OpError as error:
@@ -195,7 +253,8 @@ class ExportedModel:
             RunError: If they cannot be read.
         """
         name = table.name if isinstance(table, ExportedTable) else table
-        return self._lookups.rows(name, ids)
+        with self._lock.shared():
+            return self._lookups.rows(name, ids)
 
     def check_schema(
         self, features: Sequence[Mapping[str, Any]], labels: Sequence[Mapping[str, Any]], where: str
@@ -286,33 +345,3 @@ def _differences(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> list[st
         for key, value in wanted.items()
         if found.get(key) != value and key != DEFAULT
     ]
-
-
-@arguments.checked
-def load_model(job_dir: str) -> ExportedModel:
-    """Loads the newest model that a job has exported.
-
-    Args:
-        job_dir: The job's directory, local or `gs://`.
-
-    Raises:
-        UserError: If no job ran there, it has exported no model yet, or `ExportedModel.load`
-            refuses it.
-        StorageError: If the storage does not answer.
-    """
-    base = JobDir(job_dir).export
-    if newest_version(base):
-        return ExportedModel.load(base)
-    found = report.load(JobDir(job_dir))
-    if found is None:
-        raise UserError(
-            f"{job_dir} holds neither an exported model nor a report.json: no job ran there; "
-            "name the --job_dir of a trained job"
-        )
-    if not found.export:  # it may export elsewhere
-        raise UserError(
-            f"the job in {job_dir} ({found.status}) has exported no model; wait for its end, or "
-            f"export a checkpoint of it: python -m trainer.export --checkpoint={job_dir} "
-            f"--config=… --output={base}/1"
-        )
-    return ExportedModel.load(found.export)

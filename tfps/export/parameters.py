@@ -22,6 +22,7 @@ from tfps.optimizers.rules import Rules
 from tfps.store.current_rows import missed_since
 from tfps.store.initializers import unknown_rows
 from tfps.store.keyed.group import KeyedGroup
+from tfps.store.keyed.part import SavedKeys
 from tfps.store.keyed_layout import KeyedLayout, hashes_of_array
 from tfps.store.layout import StoreLayout
 from tfps.store.parameter_store import ParameterStore
@@ -184,6 +185,35 @@ class CheckpointParameters:
         assert isinstance(group, SlicedGroup)
         return [group.write(prefix, first, tf.constant(rows)) for first, rows in self._runs(index)]
 
+    def changed_rows(self, index: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Rows of a group that the checkpoint itself holds: numbers `[n]`, and rows `[n, dim]`.
+
+        An increment has those that were touched since its base, and small groups whole.
+        """
+        saved = self._saved[self.layout.groups[index].layout.name]
+        increment = self._checkpoint.increment
+        if not increment or saved.name not in increment.tensors:
+            for first, rows in self._runs(index):
+                yield np.arange(first, first + len(rows)), rows
+            return
+        with self._explained():
+            for numbers, lines, last in saved.read_touched(self._checkpoint):
+                yield numbers, self._caught_up(index, lines, last).numpy()
+
+    def changed_keys(self, index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Hashes of all keys of a group; those whose rows it holds, and these rows `[n, dim]`.
+
+        Hashes `[n]` int64 are ascending.
+        """
+        saved, group = self._saved_keys(index), self.layout.groups[index]
+        hashes, rows = [np.zeros([0], np.int64)], [np.zeros([0, group.layout.dim], np.float32)]
+        with self._explained():
+            everything = saved.read_hashes()
+            for run in saved.read_changed():
+                hashes.append(run.hashes.numpy())
+                rows.append(self._caught_up_keys(index, run).numpy())
+        return everything, np.concatenate(hashes), np.concatenate(rows)
+
     def _runs(
         self, index: int, wanted: np.ndarray | None = None
     ) -> Iterator[tuple[int, np.ndarray]]:
@@ -230,10 +260,12 @@ class CheckpointParameters:
         for first, count in saved.runs(0, saved.total):
             with self._explained():
                 run = saved.read(_DEVICE, first, count)
-            group = self.layout.groups[index]
-            last = run.records[:, 1] if group.catches_up else None
-            lines = group.row.decode_flat(run.lines)
-            yield first, run.hashes, self._caught_up(index, lines, last)
+            yield first, run.hashes, self._caught_up_keys(index, run)
+
+    def _caught_up_keys(self, index: int, run: SavedKeys) -> tf.Tensor:
+        group = self.layout.groups[index]
+        last = run.records[:, 1] if group.catches_up else None
+        return self._caught_up(index, group.row.decode_flat(run.lines), last)
 
     def _read_keys(
         self, index: int, layout: KeyedLayout, wanted: Mapping[int, np.ndarray]

@@ -21,6 +21,7 @@ from tfps.export.exported_files import (
     GRAPH_FILE,
     SCHEMA_FILE,
     SIGNATURES,
+    VARIABLES,
     VARIABLES_NAME,
     variables_prefix,
 )
@@ -194,6 +195,10 @@ class ExportForm(NamedTuple):
     # of all tables that the exporting process may hold; the rest is in slices
     whole_bytes: int = WHOLE_BYTES
 
+    def in_slices(self, layout: StoreLayout) -> tuple[int, ...]:
+        """Indices of the groups in slices."""
+        return groups_in_slices(layout, self.whole_bytes if self.encoding.is_exact else 0)
+
 
 PLAIN = ExportForm()
 
@@ -256,13 +261,12 @@ def _write(
 ) -> tuple[Mapping[str, np.ndarray], dict[str, Any]]:
     """Writes all but the schema, and tries it; its predictions by name, and its schema."""
     written, staged = places
-    limit = form.whole_bytes if form.encoding.is_exact else 0
-    in_slices = groups_in_slices(parameters.layout, limit)
+    in_slices = form.in_slices(parameters.layout)
     model, layout = parameters.model, parameters.layout
     serving = ServingModel(task, model, layout, in_slices, form.encoding)
     serving.assign(parameters)
     serving.save(written)
-    schema = _schema(task, serving.tables)
+    schema = {**_schema(task, serving.tables), VARIABLES: serving.places()}
     write_warm_up(written, task.features(), sample.features)
     if written != staged:
         _copy(written, staged, [name for name in _tree(written) if name != GRAPH_FILE])

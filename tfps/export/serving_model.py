@@ -169,6 +169,12 @@ class ServingModel:
         layer = self._dynamic.get(table)
         return layer.with_unknown_row(rows) if layer else rows
 
+    def places(self) -> dict[str, int]:
+        """Where the SavedModel's `model` has each variable of numbers, by path."""
+        held = {id(each): place for place, each in enumerate(self._held())}
+        variables = [each for each in self._keras_model.variables if each.dtype == "float32"]
+        return {each.path: held[id(each.value)] for each in variables}
+
     def save(self, path: str) -> None:
         """Writes a SavedModel, whose tables in slices have no rows."""
         features = self._task.features()

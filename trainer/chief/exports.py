@@ -21,8 +21,10 @@ from tfps.errors import RunError, UserError
 from tfps.evaluation.metrics import RunningMetrics
 from tfps.experiment.experiment import FLOAT32
 from tfps.experiment.task import Task
-from tfps.export import versions
-from tfps.export.exported_files import SCHEMA_FILE
+from tfps.export import delta_writer, versions
+from tfps.export.delta_writer import Agreed
+from tfps.export.deltas import Delta
+from tfps.export.exported_files import BASE, CHECKPOINT, SCHEMA_FILE
 from tfps.export.parameters import (
     CheckpointParameters,
     Parameters,
@@ -44,7 +46,7 @@ from trainer.chief.run_inputs import RunInputs, first_records
 _SIZE = 32  # records that are read at once; where one of them is bad, all are left out
 _RECORDS, _MEASURED_RECORDS = 128, 4096
 _MOST_VALUES = 5  # of a drawn feature that varies in length
-_CHECKPOINT, _METRICS, _DTYPE = "checkpoint", "metrics", "dtype"  # in the schema's file
+_METRICS, _DTYPE = "metrics", "dtype"  # in the schema's file
 _log = logging.getLogger(__name__)
 
 
@@ -208,6 +210,14 @@ class Exported(NamedTuple):
         return self.path if self.path != self.newest else None
 
 
+class Version(NamedTuple):
+    """An exported version, and what it is of."""
+
+    path: str
+    checkpoint: str
+    base: str | None  # the full checkpoint that this needs or is; None where it does not say
+
+
 class Exporter:
     """Exports models of a run, each as a version of its own."""
 
@@ -219,27 +229,58 @@ class Exporter:
         self._has_versions = bool(base) or not settings.export
         # Of an evaluator's versions each is better than all before.
         self._conditions = () if base else settings.experiment.train.export_if
+        self._form = ExportForm(RowEncoding(settings.experiment.train.export_dtype))
 
     def exported(self, checkpoint: str) -> str | None:
         """The newest version, if it is of that checkpoint and written as the run would write it."""
         newest = versions.newest_version(self._base) if self._has_versions else None
         schema = _schema_of(newest) if newest else {}
         dtype = self._inputs.settings.experiment.train.export_dtype
-        is_same = (schema.get(_CHECKPOINT), schema.get(_DTYPE)) == (checkpoint, dtype)
+        is_same = (schema.get(CHECKPOINT), schema.get(_DTYPE)) == (checkpoint, dtype)
         return newest if is_same else None
 
+    def newest(self) -> Version | None:
+        """The newest version that says which checkpoint it is of."""
+        path = versions.newest_version(self._base) if self._has_versions else None
+        schema = _schema_of(path) if path else {}
+        checkpoint = schema.get(CHECKPOINT)
+        return Version(path, checkpoint, schema.get(BASE)) if path and checkpoint else None
+
+    def export_delta(
+        self, version: Version, checkpoint: Checkpoint, metrics: Mapping[str, float]
+    ) -> tuple[str, Delta] | None:
+        """Exports what a checkpoint holds as a delta of a version, its path and content.
+
+        None if `train.export_if` refuses it, which is logged.
+        """
+        if problem := unmet(self._conditions, metrics, metrics_of(version.path)):
+            _log.warning("%s: %s stays as it is", problem, version.path)
+            return None
+        plan = self._inputs.plan
+        parameters = CheckpointParameters(checkpoint, plan.model, plan.rules)
+        agreed = Agreed(version.checkpoint, checkpoint.name)
+        return delta_writer.write(version.path, agreed, parameters, self._form, metrics)
+
     def export_store(
-        self, store: ParameterStore, checkpoint: str, metrics: Mapping[str, float] | None
+        self,
+        store: ParameterStore,
+        checkpoint: str,
+        metrics: Mapping[str, float] | None,
+        base: str | None = None,
     ) -> Exported:
-        """Exports the model with a store's parameters, once it predicts what they do."""
-        return self._export(StoreParameters(self._inputs.plan.model, store), checkpoint, metrics)
+        """Exports the model with a store's parameters, once it predicts what they do.
+
+        `checkpoint` has the same parameters, and is built on `base`.
+        """
+        parameters = StoreParameters(self._inputs.plan.model, store)
+        return self._export(parameters, checkpoint, base, metrics)
 
     def export_saved(self, checkpoint: Checkpoint, metrics: Mapping[str, float] | None) -> Exported:
         """Exports the model of a checkpoint, which this process reads by itself."""
         try:
             plan = self._inputs.plan
             parameters = CheckpointParameters(checkpoint, plan.model, plan.rules)
-            return self._export(parameters, checkpoint.name, metrics)
+            return self._export(parameters, checkpoint.name, checkpoint.base.name, metrics)
         except DamagedCheckpointError as damage:
             raise RunError(
                 f"checkpoint {checkpoint.path}, of the best evaluation, is damaged: {damage}; "
@@ -247,21 +288,27 @@ class Exporter:
             ) from None
 
     def _export(
-        self, parameters: Parameters, checkpoint: str, metrics: Mapping[str, float] | None
+        self,
+        parameters: Parameters,
+        checkpoint: str,
+        base: str | None,
+        metrics: Mapping[str, float] | None,
     ) -> Exported:
         experiment, data = self._inputs.settings.experiment, self._inputs.data
         task, train = experiment.task, experiment.train
-        encoding = RowEncoding(train.export_dtype)
+        form = self._form
+        encoding = form.encoding
         sample = predict_sample(
             task, parameters, data.eval or data.train.of_epoch(0), not encoding.is_exact
         )
         found = self._place(metrics or {})
         facts = {
-            _CHECKPOINT: checkpoint,
+            CHECKPOINT: checkpoint,
+            BASE: base,
             _METRICS: dict(metrics or {}),
             _DTYPE: train.export_dtype,
         }
-        predictions = export(task, parameters, found.path, sample, ExportForm(encoding), facts)
+        predictions = export(task, parameters, found.path, sample, form, facts)
         if not encoding.is_exact:
             _log.info("%s", DtypeCost.of(task, parameters.layout, encoding, sample, predictions))
         if self._has_versions and not found.refused:

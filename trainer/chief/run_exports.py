@@ -1,19 +1,23 @@
-"""When a run exports its model: at the end, and with `train.export_seconds` while it trains."""
+"""When a run exports its model: at the end, and while it trains, whole or what has changed."""
 
 import concurrent.futures
 import logging
 import time
+from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
+from tfps import byte_size
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.cluster.ps_calls import PsCalls
 from tfps.errors import RunError, UserError
 from tfps.evaluation.progressive import PROGRESSIVE, Judged
 from tfps.experiment.experiment import BEST, NO_EXPORT
+from tfps.export.deltas import Delta
+from tfps.store.group_layout import TRACKED_BYTES
 from trainer.chief.engine import Engine
 from trainer.chief.evaluations import JobEvaluations
-from trainer.chief.exports import Exported, Exporter
+from trainer.chief.exports import Exported, Exporter, Version
 from trainer.chief.run_report import RunReport
 
 _log = logging.getLogger(__name__)
@@ -36,19 +40,33 @@ class RunExports:
         self._exporter = Exporter(engine.inputs)
         self._train = engine.inputs.settings.experiment.train
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "export")
-        self._running: concurrent.futures.Future[Exported] | None = None
+        self._running: concurrent.futures.Future[Callable[[], None]] | None = None
         self._checkpoint = ""  # the name of the one that is being exported
-        self._last = time.monotonic()  # when the last export was begun, or the run
-        self._judged: Judged | None = None  # by then
+        self._last = time.monotonic()  # when the last version was begun, or the run
+        self._needs_version = False  # since there is none that a delta can be made of
+        self._judged: Judged | None = None  # by the last version
+
+    @property
+    def wants_full(self) -> bool:
+        """Whether the next checkpoint should be a full one, for a version that gets deltas."""
+        return self._train.export_deltas and self._running is None and self._is_due()
 
     def saved(self, checkpoint: Checkpoint) -> None:
-        """Begins to export a checkpoint if an export is due."""
-        seconds = self._train.export_seconds
-        if not seconds or self._running or time.monotonic() - self._last < seconds:
+        """Begins to export a checkpoint, if a version is due, or as a delta of the newest one."""
+        if not self._train.export_seconds or self._running:
             return
-        self._last, self._checkpoint = time.monotonic(), checkpoint.name
-        metrics = self._metrics_of(checkpoint)
-        self._running = self._thread.submit(self._exporter.export_saved, checkpoint, metrics)
+        has_deltas, is_full = self._train.export_deltas, checkpoint.increment is None
+        version = self._exporter.newest() if has_deltas and not self._is_due() else None
+        if version and _fits(checkpoint, version):
+            metrics = self._metrics_of(checkpoint)
+            self._begin(checkpoint, lambda: self._export_delta(version, checkpoint, metrics))
+        elif self._is_due() or (has_deltas and is_full):
+            self._last, self._needs_version = time.monotonic(), False
+            metrics = self._metrics_of(checkpoint)
+            self._judged = self._engine.coordinator.meter.judged_so_far
+            self._begin(checkpoint, lambda: self._export(checkpoint, metrics))
+        else:
+            self._needs_version = has_deltas
 
     def poll(self) -> None:
         """Reports the export under way if it is done; one that failed is tried again when due."""
@@ -56,7 +74,7 @@ class RunExports:
             return
         running, self._running = self._running, None
         try:
-            self._exported(running.result())
+            running.result()()
         except (OSError, RunError, UserError, tf.errors.OpError) as error:
             _log.warning("the model of %s is not exported: %s", self._checkpoint, error)
 
@@ -81,22 +99,41 @@ class RunExports:
         if checkpoint.name == last.name:
             exported = self._ps_calls(
                 "exporting the model",
-                lambda: self._exporter.export_store(self._engine.store, checkpoint.name, metrics),
+                lambda: self._exporter.export_store(
+                    self._engine.store, checkpoint.name, metrics, checkpoint.base.name
+                ),
                 self._engine.inputs.plan.layout.ps_bytes,
             )
         else:
             exported = self._exporter.export_saved(checkpoint, metrics)
         self._exported(exported)
 
+    def _is_due(self) -> bool:
+        since = time.monotonic() - self._last
+        return self._needs_version or 0 < self._train.export_seconds <= since
+
+    def _begin(self, checkpoint: Checkpoint, work: Callable[[], Callable[[], None]]) -> None:
+        self._checkpoint = checkpoint.name
+        self._running = self._thread.submit(work)
+
+    def _export(self, checkpoint: Checkpoint, metrics: Mapping[str, float]) -> Callable[[], None]:
+        exported = self._exporter.export_saved(checkpoint, metrics)
+        return lambda: self._exported(exported)
+
+    def _export_delta(
+        self, version: Version, checkpoint: Checkpoint, metrics: Mapping[str, float]
+    ) -> Callable[[], None]:
+        found = self._exporter.export_delta(version, checkpoint, metrics)
+        return lambda: _tell_delta(*found) if found else None
+
     def _exported(self, exported: Exported) -> None:
         _log.info("exported the model of %s to %s", self._checkpoint, exported.path)
         self._report.update(export=exported.newest, export_refused=exported.refused)
 
     def _metrics_of(self, checkpoint: Checkpoint) -> dict[str, float]:
-        """What an evaluation measured of it, and what was judged since the last export."""
+        """What an evaluation measured of it, and what was judged since the last version."""
         judged = self._engine.coordinator.meter.judged_so_far
         since = judged.since(self._judged) if self._judged else judged
-        self._judged = judged
         progressive = {f"{PROGRESSIVE}{name}": value for name, value in since.metrics().items()}
         return {**(self._evaluations.metrics_of(checkpoint) or {}), **progressive}
 
@@ -107,3 +144,16 @@ class RunExports:
             name = self._engine.inputs.plan.best_metric.name
             _log.warning("no evaluation has a number for %s: the last checkpoint is exported", name)
         return found
+
+
+def _fits(checkpoint: Checkpoint, version: Version) -> bool:
+    """Whether a checkpoint holds whatever has changed since a version."""
+    if checkpoint.base.name == version.base:
+        return True
+    # Of a model so small that every checkpoint is full, and no version is needed for that.
+    return checkpoint.increment is None and checkpoint.size < TRACKED_BYTES
+
+
+def _tell_delta(path: str, delta: Delta) -> None:
+    size = byte_size.show(delta.bytes)
+    _log.info("exported %s rows of %s to %s: %s", f"{delta.rows:,}", delta.checkpoint, path, size)

@@ -263,7 +263,8 @@ class Training:
         # The last one stands alone: it is what people copy.
         is_last = self._queue.finished
         datasets = self._queue.identities()
-        self._saver.begin(self._queue.state(), datasets, may_commit, tell, is_last, self._losses)
+        is_full = is_last or self._exports.wants_full
+        self._saver.begin(self._queue.state(), datasets, may_commit, tell, is_full, self._losses)
         self._saver.poll()
 
     def _go_on_unless_tasks_change(self) -> None:

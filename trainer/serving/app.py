@@ -28,7 +28,7 @@ from trainer.serving.model_versions import ModelVersions, ServedVersion
 from trainer.serving.question import read_question
 from trainer.serving.raw_rows import RawRows
 
-VERSION_HEADER = "Tfps-Model-Version"
+VERSION_HEADER, DELTA_HEADER = "Tfps-Model-Version", "Tfps-Model-Delta"
 _READ_SECONDS = 10.0  # in which a request's body must come, however slowly it is sent
 _PREDICT_SECONDS = 60.0  # until a prediction's turn comes; one that is being made is not given up
 # As TensorFlow Serving reads paths.
@@ -198,6 +198,7 @@ class ModelApp:
                 f"{listed(version.model.signatures)} for :predict"
             )
         question = read_question(body, version.model, self.max_batch, self.rows)
+        delta = version.model.delta  # at least: a newer one may come before the answer
         outputs = {
             name: _numbers(array.tolist()) for name, array in question.ask(version.model).items()
         }
@@ -208,7 +209,7 @@ class ModelApp:
         key = "predictions" if question.has_rows else "outputs"
         # NaN and the infinities stand as they are, which Starlette's own JSON refuses.
         text = json.dumps({key: content}, ensure_ascii=False)
-        headers = {VERSION_HEADER: str(version.number)}
+        headers = {VERSION_HEADER: str(version.number), DELTA_HEADER: str(delta)}
         return Response(text, media_type="application/json", headers=headers)
 
     def _check_model(self, match: re.Match[str]) -> None:

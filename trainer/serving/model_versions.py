@@ -148,7 +148,7 @@ class ModelVersions:
         """Takes the newest version that can be served in place of the loaded one.
 
         The newest that there is counts, as in TensorFlow Serving: where it was deleted, one before.
-        Where none is left, the loaded one stays.
+        Where none is left, the loaded one stays. The loaded one takes its newest delta.
         """
         found = versions.whole_versions(self._base)
         self._failures = {n: failure for n, failure in self._failures.items() if n in found}
@@ -156,6 +156,7 @@ class ModelVersions:
             self._say(f"{self._base} has no version any more; version {self._loaded.number} stays")
         for number in reversed(found):
             if number == self._loaded.number:
+                self._loaded.model.update()
                 return
             failure = self._failures.get(number)
             if failure and time.monotonic() < failure.again:

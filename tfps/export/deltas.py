@@ -1,0 +1,124 @@
+"""Deltas of an exported version: what has changed since, in numbered directories within it.
+
+A delta is cumulative: a version and its newest delta are the model. It is there once it has its
+`delta.json`, which is written last, and is deleted with its version.
+"""
+
+import dataclasses
+import posixpath
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+import msgspec
+import numpy as np
+import tensorflow as tf
+
+from tfps.errors import RunError, UserError
+from tfps.export.exported_files import HINT
+from tfps.storage import files
+
+DELTAS, DELTA_FILE = "deltas", "delta.json"
+VALUES = "values"  # prefix of the files of values, in TensorFlow's format of checkpoints
+# Parts of the values' names.
+VARIABLE, TABLE, SLICES = "variables/", "tables/", "slices/"
+IDS, ROWS, NUMBERS, HASHES, CHANGED = "/ids", "/rows", "/numbers", "/hashes", "/changed"
+
+
+@dataclasses.dataclass(frozen=True)
+class Delta:
+    """The content of `delta.json`."""
+
+    version: str  # name of the checkpoint that the version was exported of
+    checkpoint: str  # name of the one with which the version and the delta agree
+    rows: int
+    bytes: int  # of the values
+    metrics: dict[str, float]
+    format: Literal[1] = 1
+
+
+class SliceDelta(NamedTuple):
+    """Rows of a group in slices."""
+
+    # of what changed, `[n]` int64: numbers of rows, or hashes of keys in ascending order
+    rows: np.ndarray
+    values: list[tf.Tensor]  # as `RowEncoding.encode` gives them, `[n, width]`
+    hashes: (
+        np.ndarray | None
+    )  # of all keys, `[keys]` int64, ascending; None where rows have numbers
+
+
+class Values(NamedTuple):
+    """The values of a delta."""
+
+    variables: dict[str, np.ndarray]  # dense parameters and state, by path
+    tables: dict[str, tuple[np.ndarray, np.ndarray]]  # ids and rows, by table
+    slices: dict[int, SliceDelta]  # by the group's number in the SavedModel
+
+
+def numbers(version: str) -> list[int]:
+    """Numbers of the whole deltas of a version, ascending."""
+    return [
+        n
+        for n in all_numbers(version)
+        if files.exists(posixpath.join(path_of(version, n), DELTA_FILE))
+    ]
+
+
+def path_of(version: str, number: int) -> str:
+    return posixpath.join(version, DELTAS, str(number))
+
+
+def describe(path: str) -> Delta:
+    """What a delta says of itself.
+
+    Raises:
+        UserError: If its file is not one of this version of tfps.
+    """
+    where = posixpath.join(path, DELTA_FILE)
+    try:
+        return msgspec.json.decode(files.read(where), type=Delta)
+    except msgspec.DecodeError as error:
+        raise UserError(f"{where}: {error}; {HINT}") from None
+
+
+def read(path: str) -> Values:
+    """The values of a delta.
+
+    Raises:
+        RunError: If they cannot be read.
+    """
+    try:
+        reader = tf.train.load_checkpoint(posixpath.join(path, VALUES))
+        found = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    except (OSError, ValueError, tf.errors.OpError) as error:
+        raise RunError(f"{path} cannot be read: {getattr(error, 'message', error)}") from None
+    variables = {
+        name.removeprefix(VARIABLE): value
+        for name, value in found.items()
+        if name.startswith(VARIABLE)
+    }
+    tables = {
+        name[len(TABLE) : -len(IDS)]: (ids, found[name[: -len(IDS)] + ROWS])
+        for name, ids in found.items()
+        if name.startswith(TABLE) and name.endswith(IDS)
+    }
+    groups = {name.split("/")[1] for name in found if name.startswith(SLICES)}
+    return Values(variables, tables, {int(each): _slice(found, each) for each in sorted(groups)})
+
+
+def _slice(found: Mapping[str, np.ndarray], number: str) -> SliceDelta:
+    base = f"{SLICES}{number}"
+    hashes = found.get(base + HASHES)
+    count = sum(name.startswith(f"{base}{ROWS}-") for name in found)
+    values = [tf.constant(found[f"{base}{ROWS}-{k}"]) for k in range(count)]
+    rows = found[base + (NUMBERS if hashes is None else CHANGED)]
+    return SliceDelta(rows, values, hashes)
+
+
+def all_numbers(version: str) -> list[int]:
+    """Numbers of deltas, whole or not, ascending."""
+    try:
+        found = files.names(posixpath.join(version, DELTAS))
+    except FileNotFoundError:
+        return []
+    return sorted(int(name) for name in found if name.isdecimal() and name.isascii())
