@@ -226,8 +226,8 @@ def operate(kind, parts, operations, steps, made):
     own = {"groups": Groups(kind), "parts": parts, "made": made}
     machine = type("Operations", (Operations,), own)
     settings = hypothesis.settings(
-        # A fifth more, since hypothesis ends many before the last step.
-        max_examples=operations * 6 // (5 * steps) + 1,
+        # Half as many again and more, since hypothesis ends many before the last step.
+        max_examples=operations * 8 // (5 * steps) + 1,
         stateful_step_count=steps,
         deadline=None,
         derandomize=True,
