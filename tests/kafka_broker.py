@@ -1,9 +1,10 @@
 """A Kafka broker on loopback, librdkafka's own test cluster, as a process that takes messages.
 
-    python -m tests.kafka_broker TOPIC
+    python -m tests.kafka_broker TOPIC[,TOPIC]
 
-It writes its address. Then each line that it reads is a message, `PARTITION VALUE`, and each empty
-line asks it to say when all before are there.
+It writes its address. Then each line that it reads is a message, `TOPIC PARTITION MILLISECONDS
+VALUE`, made now where the milliseconds are 0, and each empty line asks it to say when all before
+are there.
 """
 
 import subprocess
@@ -40,10 +41,13 @@ class Broker:
         assert self._process.stdout is not None
         self._process.stdout.close()
 
-    def send(self, partition: int, values: Sequence[str]) -> None:
-        """Adds messages, which are there afterwards."""
+    def send(
+        self, partition: int, values: Sequence[str], topic: str = "", milliseconds: int = 0
+    ) -> None:
+        """Adds messages, which are there afterwards; made now, or at a time since 1970."""
         assert self._process.stdin is not None
-        lines = "".join(f"{partition} {value}\n" for value in values)
+        where = f"{topic or self.topic.split(',')[0]} {partition} {milliseconds}"
+        lines = "".join(f"{where} {value}\n" for value in values)
         self._process.stdin.write(f"{lines}\n")
         self._process.stdin.flush()
         assert self._line() == "there"
@@ -53,15 +57,17 @@ class Broker:
         return self._process.stdout.readline().strip()
 
 
-def main(topic: str) -> None:
+def main(topics: str) -> None:
     # The addresses that are given are not used.
     producer = Producer({"bootstrap.servers": "x:1", "test.mock.num.brokers": 1, "log_level": 0})
-    [broker] = producer.list_topics(topic, timeout=60).brokers.values()
+    for topic in topics.split(","):
+        [broker] = producer.list_topics(topic, timeout=60).brokers.values()
     print(f"{broker.host}:{broker.port}", flush=True)
     for line in sys.stdin:
-        partition, _, value = line.rstrip("\n").partition(" ")
-        if value:
-            producer.produce(topic, value=value.encode(), partition=int(partition))
+        if line.strip():
+            topic, partition, milliseconds, value = line.rstrip("\n").split(" ", 3)
+            made = {"timestamp": int(milliseconds)} if int(milliseconds) else {}
+            producer.produce(topic, value=value.encode(), partition=int(partition), **made)
             producer.poll(0)
         else:
             assert producer.flush(60) == 0

@@ -29,7 +29,8 @@ def _define_flags() -> None:
     flags.DEFINE_string(
         "input",
         None,
-        "kafka://HOST:PORT[,HOST:PORT]/TOPIC, or the directory in which files appear. Write them "
+        "kafka://HOST:PORT[,HOST:PORT]/TOPIC, with --join /TOPIC,LABELS, or the directory in which "
+        "files appear. Write them "
         "elsewhere, or under a name that begins with . or _, and rename them when they are whole. "
         "They are taken by name, in ascending order.",
         required=True,
@@ -46,6 +47,17 @@ def _define_flags() -> None:
     flags.DEFINE_list("keep", [], "Other columns that the records hold too, as text.")
     flags.DEFINE_integer(
         "max_bad_rows", 0, "Bad rows that may be left out of each dataset.", lower_bound=0
+    )
+    flags.DEFINE_string(
+        "join",
+        "",
+        "Column by which messages of a second topic, with labels, belong to rows of the first.",
+    )
+    flags.DEFINE_float(
+        "window_seconds",
+        600.0,
+        "That a row waits for its label, by the time of messages; then its labels are 0.",
+        lower_bound=0.001,
     )
     flags.DEFINE_string(
         "kafka_config",

@@ -20,6 +20,7 @@ from tfps.data import examples, manifest
 from tfps.errors import RunError, UserError
 from trainer.datasets.appearing_files import AppearingFiles
 from trainer.datasets.collection import Collector, Sealing
+from trainer.datasets.kafka_messages import KafkaMessages
 from trainer.datasets.kafka_topic import KafkaTopic
 from trainer.datasets.row_encoding import ConfiguredExperiment
 from trainer.datasets.row_layout import RowLayout
@@ -66,7 +67,7 @@ def row(number: int, **more: object) -> str:
 
 
 def topic(broker: Broker, experiment: ConfiguredExperiment) -> KafkaTopic:
-    return KafkaTopic.of(broker.url, "", RowLayout.of(experiment().task))
+    return KafkaTopic(KafkaMessages.of(broker.url, ""), RowLayout.of(experiment().task))
 
 
 def collected(
@@ -184,12 +185,12 @@ def test_messages_that_are_gone_are_told_of(
     ],
 )
 def test_what_names_no_topic_is_refused(
-    url: str, settings: str, message: str, experiment: ConfiguredExperiment, tmp_path: pathlib.Path
+    url: str, settings: str, message: str, tmp_path: pathlib.Path
 ) -> None:
     path = tmp_path / "settings"
     path.write_text(f"{settings}\n# a comment\n")
     with pytest.raises(UserError, match=message):
-        KafkaTopic.of(url, str(path), RowLayout.of(experiment().task))
+        KafkaMessages.of(url, str(path))
 
 
 def test_files_are_taken_by_name_each_once(

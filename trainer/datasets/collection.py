@@ -21,11 +21,14 @@ from tfps.data.examples import CountsSum
 from tfps.data.manifest import Manifest
 from tfps.errors import UserError
 from tfps.experiment.experiment import Experiment
+from tfps.experiment.task import Task
 from tfps.storage import files, objects
 from tfps.storage.objects import Use
 from trainer.datasets import row_encoding
 from trainer.datasets.appearing_files import AppearingFiles
-from trainer.datasets.kafka_topic import KafkaTopic, is_topic
+from trainer.datasets.joined_topics import Join, JoinedTopics
+from trainer.datasets.kafka_messages import KafkaMessages, is_topic
+from trainer.datasets.kafka_topic import KafkaTopic
 from trainer.datasets.row_encoding import BadRows, ConfiguredExperiment
 from trainer.datasets.row_layout import Block, RowLayout
 from trainer.flags import experiment_flags
@@ -176,17 +179,30 @@ def run() -> None:
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", force=True)
     logging.getLogger("trainer").setLevel(logging.INFO)
     configured = ConfiguredExperiment(values.config, experiment_flags.fields())
-    source: Source
-    layout = RowLayout.of(configured().task, tuple(values.keep))
-    if is_topic(values.input):
-        source = KafkaTopic.of(values.input, values.kafka_config, layout)
-        objects.check([Use("--output", values.output, writes=True)])
-    else:
-        if values.kafka_config:
-            raise UserError(f"--kafka_config is for kafka://…, not for --input={values.input}")
-        source = AppearingFiles(values.input, layout)
-        objects.check([Use("--input", values.input), Use("--output", values.output, writes=True)])
+    source = _source(configured().task, tuple(values.keep))
     sealing = Sealing(values.seconds, values.records, values.shards, values.max_bad_rows)
     collector = Collector(configured, source, values.output, sealing, tuple(values.keep))
     with contextlib.closing(source), _stopped_by_signals() as stop:
         collector.run(stop)
+
+
+def _source(task: Task, keep: tuple[str, ...]) -> Source:
+    """The input that flags name."""
+    values = flags.FLAGS
+    layout, output = RowLayout.of(task, keep), Use("--output", values.output, writes=True)
+    if not is_topic(values.input):
+        for name in ("kafka_config", "join"):
+            if getattr(values, name):
+                raise UserError(f"--{name} is for kafka://…, not for --input={values.input}")
+        objects.check([Use("--input", values.input), output])
+        return AppearingFiles(values.input, layout)
+    messages = KafkaMessages.of(values.input, values.kafka_config, 2 if values.join else 1)
+    objects.check([output])
+    if not values.join:
+        return KafkaTopic(messages, layout)
+    labels: list[str] = []
+    for label in task.labels():
+        if label.dtype == "string":
+            raise UserError(f"--join: label {label.name!r} is text, and a row without one has 0")
+        labels += layout.columns_of(label)
+    return JoinedTopics(messages, Join(values.join, values.window_seconds, tuple(labels)), layout)
