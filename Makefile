@@ -93,7 +93,7 @@ KILLS := 50
 kills: install
 	TFPS_KILLS=$(KILLS) $(BIN)/pytest -v tests/integration/test_killed_saves.py \
 	  tests/integration/test_killed_workers.py tests/integration/test_chief_works.py \
-	  tests/integration/test_dynamic_tables.py
+	  tests/integration/test_dynamic_tables.py tests/integration/test_followed_data.py
 
 # Each call of a short run meets each kind of fault: some 2,500 runs of 4 CPU-seconds. POINTS=20 for
 # that many of each kind.

@@ -1,20 +1,25 @@
 """Runs that train datasets while these appear."""
 
 import json
+import os
 import pathlib
+import random
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 from cluster_process import PATIENCE, Program, checkpoints, local_cluster, read_report
 from counting_job import flags, trained
 
+import tfps
 from tests import counting_task
 from tfps.data import manifest
 from tfps.data.manifest import Manifest
 
-RECORDS, DATASETS = 300, 12
+KILLS = int(os.environ.get("TFPS_KILLS", "1"))  # of each task
+RECORDS, DATASETS = 300, 12 if KILLS == 1 else 60 * KILLS
 TASK = counting_task.CountingTask(records=RECORDS * DATASETS, step_seconds=0.05)
 
 
@@ -23,11 +28,11 @@ class Stream:
 
     def __init__(self, root: pathlib.Path) -> None:
         self.directory = root
-        self._written = 0
+        self.written = 0
 
     def add(self, name: str) -> Manifest:
         """Writes the next dataset under a name."""
-        first, self._written = self._written * RECORDS, self._written + 1
+        first, self.written = self.written * RECORDS, self.written + 1
         sizes = (RECORDS // 2, RECORDS - RECORDS // 2)
         return counting_task.write(self.directory / name, TASK, sizes, first=first)
 
@@ -85,44 +90,95 @@ def test_what_epochs_are_for_is_refused(stream: Stream, tmp_path: pathlib.Path) 
     assert "train.epochs=3: data.follow_seconds=2 trains each dataset once; set" in program.text
 
 
+class Writing:
+    """Writes a dataset a second, until all are there or enough."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.begin, self.stop = threading.Event(), threading.Event()
+        self._stream = stream
+        self._thread = threading.Thread(target=self._write)
+        self._thread.start()
+
+    def _write(self) -> None:
+        self.begin.wait()
+        while self._stream.written < DATASETS and not self.stop.wait(1.0):
+            self._stream.add(f"{self._stream.written:03}")
+
+    def end(self, is_enough: bool) -> None:
+        """Waits for all, or for the one that is being written."""
+        if is_enough:
+            self.stop.set()
+        self.begin.set()
+        self._thread.join()
+
+
 @pytest.fixture(name="writing")
-def writing_fixture(stream: Stream) -> Iterator[threading.Event]:
-    """Writes a dataset a second, until all are there; the event begins it."""
-    begin, stop = threading.Event(), threading.Event()
+def writing_fixture(stream: Stream) -> Iterator[Writing]:
+    writing = Writing(stream)
+    yield writing
+    writing.end(is_enough=True)
 
-    def write() -> None:
-        begin.wait()
-        for number in range(DATASETS):
-            if not stop.wait(1.0):
-                stream.add(f"{number:03}")
 
-    thread = threading.Thread(target=write)
-    thread.start()
-    yield begin
-    stop.set()
-    begin.set()
-    thread.join()
+def wait_until(holds: Callable[[], bool]) -> None:
+    ends = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < ends
+        time.sleep(0.1)
+
+
+class Served:
+    """The counts in the model that the job exports, as it takes deltas and versions."""
+
+    def __init__(self, job_dir: pathlib.Path) -> None:
+        wait_until(lambda: any(job_dir.glob("export/*/saved_model.pb")))
+        self._model = tfps.load_model(str(job_dir), follow=True)
+        self.before = self.counts()
+
+    def counts(self) -> np.ndarray:
+        [table] = self._model.tables
+        return self._model.rows(table, np.arange(TASK.records))[:, 0]
+
+    def check(self) -> None:
+        """No record's count becomes less."""
+        counted = self.counts()
+        assert (counted >= self.before).all()
+        self.before = counted
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(900 * KILLS)
 def test_every_record_is_trained_whoever_dies_while_datasets_come(
-    stream: Stream, writing: threading.Event, tmp_path: pathlib.Path
+    stream: Stream, writing: Writing, tmp_path: pathlib.Path
 ) -> None:
-    seconds = ("--train.checkpoint_seconds=2", "--train.keep_checkpoints=1000")
-    argv = job(stream, tmp_path, "--data.follow_seconds=30", "--progress_seconds=0.2", *seconds)
-    writing.set()
+    """Tasks are killed in an order that is drawn, some progress after the kill before."""
+    argv = job(
+        stream,
+        tmp_path,
+        *("--data.follow_seconds=30", "--progress_seconds=0.2", "--train.checkpoint_seconds=2"),
+        *("--train.keep_checkpoints=1000", "--train.export_seconds=3600"),
+        "--train.export_deltas=true",
+    )
+    draw = random.Random(KILLS)
+    victims = ["worker 0", "worker 1", "ps 0", "ps 1", "chief 0"] * KILLS
+    draw.shuffle(victims)
+    writing.begin.set()
     with local_cluster(2, 2, argv) as program:
-        for task, dataset in (("worker 1", 3), ("ps 1", 5), ("chief 0", 7), ("worker 0", 9)):
-            program.see(rf"\[chief\] .* dataset ({dataset}|{dataset + 1}): \d")
-            program.tasks()[task].kill()
-        program.see(rf"{DATASETS} datasets trained, and no other followed", patience=2 * PATIENCE)
+        served = Served(tmp_path / "job")
+        for victim in victims:
+            for _ in range(draw.randint(1, 8)):
+                program.see(r"\[chief\] .* dataset \d+: \d", seen=len(program.lines))
+            served.check()
+            program.tasks()[victim].kill()
+        writing.end(is_enough=KILLS > 1)
+        program.see(r"\d+ datasets trained, and no other followed", patience=2 * PATIENCE)
         assert program.finish() == 0, program.text
+    records = stream.written * RECORDS
     kept = position(tmp_path)
-    assert (kept["followed"], kept["records"]) == (DATASETS, TASK.records)
+    assert (kept["followed"], kept["records"]) == (stream.written, records)
     examples = read_report(tmp_path / "job")["examples"]
-    assert (examples["trained"], examples["skipped"]) == (TASK.records, 0)
+    assert (examples["trained"], examples["skipped"]) == (records, 0)
     data = manifest.read(str(stream.directory / "000"))
-    counted = trained(data, TASK, tmp_path / "job", epoch=DATASETS)
-    assert counted.min() >= 1, json.dumps(examples)
-    assert counted.sum() - TASK.records <= examples["repeated"]
+    counted = trained(data, TASK, tmp_path / "job", epoch=stream.written)
+    assert counted[:records].min() >= 1, json.dumps(examples)
+    assert counted.sum() - records <= examples["repeated"]
+    wait_until(lambda: (served.counts() == counted).all())

@@ -5,6 +5,7 @@ A delta is cumulative: a version and its newest delta are the model. It is there
 """
 
 import dataclasses
+import json
 import posixpath
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
@@ -42,9 +43,8 @@ class SliceDelta(NamedTuple):
     # of what changed, `[n]` int64: numbers of rows, or hashes of keys in ascending order
     rows: np.ndarray
     values: list[tf.Tensor]  # as `RowEncoding.encode` gives them, `[n, width]`
-    hashes: (
-        np.ndarray | None
-    )  # of all keys, `[keys]` int64, ascending; None where rows have numbers
+    # of all keys, `[keys]` int64, ascending; None where rows have numbers
+    hashes: np.ndarray | None
 
 
 class Values(NamedTuple):
@@ -76,8 +76,8 @@ def describe(path: str) -> Delta:
     """
     where = posixpath.join(path, DELTA_FILE)
     try:
-        return msgspec.json.decode(files.read(where), type=Delta)
-    except msgspec.DecodeError as error:
+        return msgspec.convert(json.loads(files.read(where)), Delta)
+    except (ValueError, msgspec.ValidationError) as error:
         raise UserError(f"{where}: {error}; {HINT}") from None
 
 

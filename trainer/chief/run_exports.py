@@ -44,6 +44,9 @@ class RunExports:
         self._checkpoint = ""  # the name of the one that is being exported
         self._last = time.monotonic()  # when the last version was begun, or the run
         self._needs_version = False  # since there is none that a delta can be made of
+        self._is_refused = (
+            False  # the last one, by `train.export_if`: the next is exported when due
+        )
         self._judged: Judged | None = None  # by the last version
 
     @property
@@ -56,17 +59,18 @@ class RunExports:
         if not self._train.export_seconds or self._running:
             return
         has_deltas, is_full = self._train.export_deltas, checkpoint.increment is None
+        wants_version = has_deltas and not self._is_refused
         version = self._exporter.newest() if has_deltas and not self._is_due() else None
         if version and _fits(checkpoint, version):
             metrics = self._metrics_of(checkpoint)
             self._begin(checkpoint, lambda: self._export_delta(version, checkpoint, metrics))
-        elif self._is_due() or (has_deltas and is_full):
+        elif self._is_due() or (wants_version and is_full):
             self._last, self._needs_version = time.monotonic(), False
             metrics = self._metrics_of(checkpoint)
             self._judged = self._engine.coordinator.meter.judged_so_far
             self._begin(checkpoint, lambda: self._export(checkpoint, metrics))
         else:
-            self._needs_version = has_deltas
+            self._needs_version = wants_version
 
     def poll(self) -> None:
         """Reports the export under way if it is done; one that failed is tried again when due."""
@@ -127,6 +131,7 @@ class RunExports:
         return lambda: _tell_delta(*found) if found else None
 
     def _exported(self, exported: Exported) -> None:
+        self._is_refused = exported.refused is not None
         _log.info("exported the model of %s to %s", self._checkpoint, exported.path)
         self._report.update(export=exported.newest, export_refused=exported.refused)
 
