@@ -17,12 +17,21 @@ SINGLE = "predictions"
 def judged(labels, scores, names=("clicked",), size=100):
     """Labels and scores, `[records]` by name, counted in batches."""
     judge = Judge({name: name for name in names})
-    count = tf.function(lambda x, y: judge.counts(judge.scores(x), y))
+
+    @tf.function(autograph=False)
+    def count(scores, labels):
+        """As a closure does, of two batches."""
+        counts = judge.begin()
+        for some in (slice(None, size // 2), slice(size // 2, None)):
+            parts = [{n: x[n][some] for n in names} for x in (scores, labels)]
+            counts.add(judge.scores(parts[0]), parts[1])
+        return counts.all()
+
     found = Judged.nothing(names)
     for first in range(0, len(scores[names[0]]), size):
         some = slice(first, first + size)
         parts = [{n: tf.constant(x[n][some]) for n in names} for x in (scores, labels)]
-        found = found.plus(count(*parts).numpy().astype("f8"))
+        found = found.plus(count(*parts).numpy())
     return found
 
 
@@ -105,4 +114,4 @@ def test_labels_with_a_prediction_of_one_value_are_judged():
     several = judged_labels(Labelled(clicked, bought, classes), shapes)
     assert several == {"clicked": "clicked", "bought": "bought"}
     assert judged_labels(Labelled(clicked, bought), {SINGLE: ()}) == {}
-    assert Judge(several).shape == (2, WIDTH)
+    assert Judge(several).begin().all().shape == (2 * WIDTH,)

@@ -46,6 +46,11 @@ class LocalRows:
         """Adds to all rows, `[n, size]`."""
         tf.raw_ops.AssignAddVariableOp(resource=self._handle, value=rows)
 
+    def count(self, numbers: tf.Tensor) -> None:
+        """Adds 1 to a value as often as it is named, by number, of any shape."""
+        one = tf.ones([], self._dtype)
+        tf.raw_ops.ResourceScatterAdd(resource=self._handle, indices=numbers, updates=one)
+
     def all(self) -> tf.Tensor:
         """All rows as they are now, `[n, size]`."""
         return tf.raw_ops.ReadVariableOp(resource=self._handle, dtype=self._dtype)

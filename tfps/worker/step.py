@@ -14,8 +14,7 @@ from tfps.model.stateless_model import Features, Labels, Lookup, StatelessModel
 from tfps.profiling import scopes
 from tfps.store.messages import Gradients, Note, Pulled, PulledRows
 from tfps.store.parameter_store import ParameterStore
-from tfps.worker.judge import Judge
-from tfps.worker.local_copy import LocalRows
+from tfps.worker.judge import Counts, Judge
 
 
 class Batch(NamedTuple):
@@ -71,7 +70,7 @@ class Step:
         self.layer_metrics = model.layer_metrics
         self._devices = devices
         self._judge = judge
-        self._judged: LocalRows | None = None
+        self._judged: Counts | None = None
         # Traced once, however many steps a closure is unrolled into.
         self._compute = tf.function(
             self._computed, jit_compile=jit_compile or None, autograph=False
@@ -91,9 +90,9 @@ class Step:
         if self._judge is None:
             yield lambda: tf.zeros([0], tf.float64)
             return
-        self._judged = judged = LocalRows(tf.zeros(self._judge.shape, tf.float64))
+        self._judged = judged = self._judge.begin()
         try:
-            yield lambda: tf.reshape(judged.all(), [-1])
+            yield judged.all
         finally:
             self._judged = None
 
@@ -158,8 +157,7 @@ class Step:
         loss, dense, rows, state = _mean(results, [batch_records(*piece) for piece in pieces])
         if self._judge and self._judged:
             scores = tf.concat([score for *_, given in results for score in given], 1)
-            counts = self._judge.counts(scores, batch.labels)
-            self._judged.add(tf.cast(counts, tf.float64))
+            self._judged.add(scores, batch.labels)
         return loss, self.store.gradients(pulled, dense, rows, state)
 
     def predict(
