@@ -1,22 +1,18 @@
 """Rows that keep coming become datasets; each gets into one, whoever is killed."""
 
+import itertools
 import json
-import os
 import pathlib
 import random
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 
 import pytest
-import tensorflow as tf
 
 from tests.kafka_broker import Broker
-from tests.project import ROOT
-from tfps.data import examples, manifest
+from tests.trainer.collecting import PATIENCE, collected, configured, killed_again_and_again
+from tfps.data import manifest
 from tfps.errors import RunError, UserError
 from trainer.datasets.appearing_files import AppearingFiles
 from trainer.datasets.collection import Collector, Sealing
@@ -25,35 +21,10 @@ from trainer.datasets.kafka_topic import KafkaTopic
 from trainer.datasets.row_encoding import ConfiguredExperiment
 from trainer.datasets.row_layout import RowLayout
 
-CONFIG = """
-import keras
-import tfps
-
-def get_config():
-    features = (
-        tfps.Feature("size", "float32", default=-1.0),
-        tfps.Feature("name", "string"),
-        tfps.Feature("number", "int64"),
-    )
-    task = tfps.task_of(model, tfps.Feature("clicked", "float32"), features)
-    return tfps.Experiment("collected", task)
-
-def model():
-    size, name = keras.Input((), name="size"), keras.Input((), name="name", dtype="string")
-    number = keras.Input((), name="number", dtype="int64")
-    outputs = keras.layers.Dense(1)(keras.layers.Reshape((1,))(size))
-    model = keras.Model([size, name, number], outputs)
-    model.compile("sgd", "mse")
-    return model
-"""
-PATIENCE = 110.0
-
 
 @pytest.fixture(name="experiment")
 def experiment_fixture(tmp_path: pathlib.Path) -> ConfiguredExperiment:
-    path = tmp_path / "mine.py"
-    path.write_text(CONFIG)
-    return ConfiguredExperiment(str(path))
+    return configured(tmp_path)
 
 
 @pytest.fixture(name="broker")
@@ -68,26 +39,6 @@ def row(number: int, **more: object) -> str:
 
 def topic(broker: Broker, experiment: ConfiguredExperiment) -> KafkaTopic:
     return KafkaTopic(KafkaMessages.of(broker.url, ""), RowLayout.of(experiment().task))
-
-
-def collected(
-    output: pathlib.Path, experiment: ConfiguredExperiment
-) -> list[list[dict[str, object]]]:
-    """The records of each dataset in order."""
-    found = []
-    for directory in sorted(output.iterdir()):
-        sealed = manifest.read(str(directory))
-        paths = [sealed.path_of(shard) for shard in sealed.shards]
-        schema = experiment().task.schema()
-        records = []
-        for serialized in tf.data.TFRecordDataset(paths).batch(1024):
-            features, labels = examples.parse(serialized, *schema)
-            columns = {name: x.numpy() for name, x in {**features, **labels}.items()}
-            rows = zip(*columns.values(), strict=True)
-            records += [dict(zip(columns, each, strict=True)) for each in rows]
-        assert len(records) == sealed.records
-        found.append(records)
-    return found
 
 
 def collect(
@@ -226,59 +177,19 @@ def test_another_input_is_not_gone_on_with(
         source.resume({"topic": "clicks"})
 
 
-def started(broker: Broker, config: str, output: pathlib.Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [
-            *(sys.executable, "-m", "trainer.collect", f"--config={config}"),
-            *(f"--input={broker.url}", f"--output={output}", "--seconds=0.3", "--records=500"),
-        ],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_each_message_gets_into_one_dataset_though_the_collector_is_killed_again_and_again(
     broker: Broker, experiment: ConfiguredExperiment, tmp_path: pathlib.Path
 ) -> None:
-    """20 kills at moments that are drawn, while messages keep coming."""
-    output, draw, sent, stop = tmp_path / "stream", random.Random(4), [0], threading.Event()
+    output, draw, numbers = tmp_path / "stream", random.Random(4), itertools.count()
 
-    def send() -> None:
-        while not stop.wait(0.05):
-            broker.send(draw.randrange(4), [row(sent[0] + k) for k in range(5)])
-            sent[0] += 5
+    def send() -> int:
+        some = list(itertools.islice(numbers, 5))
+        broker.send(draw.randrange(4), [row(number) for number in some])
+        return some[-1] + 1
 
-    sender = threading.Thread(target=send)
-    sender.start()
-    try:
-        for _ in range(20):
-            process = started(broker, experiment.config, output)
-            assert process.stdout is not None
-            for line in process.stdout:
-                if "records" in line:  # it has sealed one
-                    break
-            time.sleep(draw.uniform(0.0, 0.6))
-            process.kill()
-            process.communicate()
-    finally:
-        stop.set()
-        sender.join()
-    last = started(broker, experiment.config, output)
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        sealed = [manifest.read(str(x.parent)) for x in output.glob("*/manifest.json")]
-        if sum(each.records for each in sealed) >= sent[0]:
-            break
-        time.sleep(0.2)
-    last.send_signal(signal.SIGTERM)
-    text, _ = last.communicate(timeout=PATIENCE)
-    assert last.returncode == 0, text
-    names = sorted(x.parent.name for x in output.glob("*/manifest.json"))
-    assert names == [f"{number:06}" for number in range(1, len(names) + 1)]
+    arguments = [f"--config={experiment.config}", f"--input={broker.url}"]
+    sent = killed_again_and_again(arguments, output, draw, send)
     found = [record["number"] for records in collected(output, experiment) for record in records]
-    assert sorted(found) == list(range(sent[0]))
+    assert sorted(found) == list(range(sent))

@@ -1,22 +1,16 @@
 """Rows and their labels come in two topics; each row gets into one dataset, with its label."""
 
+import itertools
 import json
-import os
 import pathlib
 import random
-import signal
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterator
 
 import pytest
 
 from tests.kafka_broker import Broker
-from tests.project import ROOT
-from tests.trainer.test_collect import CONFIG, PATIENCE, collected
-from tfps.data import manifest
+from tests.trainer.collecting import PATIENCE, collected, configured, killed_again_and_again
 from tfps.errors import UserError
 from trainer.datasets.joined_topics import Join, JoinedTopics
 from trainer.datasets.kafka_messages import KafkaMessages
@@ -29,9 +23,7 @@ BEGAN = 1_700_000_000_000  # long ago: all windows are over once all messages ar
 
 @pytest.fixture(name="experiment")
 def experiment_fixture(tmp_path: pathlib.Path) -> ConfiguredExperiment:
-    path = tmp_path / "mine.py"
-    path.write_text(CONFIG)
-    return ConfiguredExperiment(str(path))
+    return configured(tmp_path)
 
 
 @pytest.fixture(name="broker")
@@ -179,56 +171,19 @@ def test_what_has_no_key_is_a_bad_row(
 def test_each_row_is_sealed_once_with_its_label_though_the_collector_is_killed(
     broker: Broker, experiment: ConfiguredExperiment, tmp_path: pathlib.Path
 ) -> None:
-    """20 kills at moments that are drawn, while rows and clicks keep coming."""
-    output, draw, sent, stop = tmp_path / "stream", random.Random(5), [0], threading.Event()
+    output, draw, numbers = tmp_path / "stream", random.Random(5), itertools.count()
 
-    def send() -> None:
-        while not stop.wait(0.05):
-            numbers = range(sent[0], sent[0] + 5)
-            values = [json.dumps({"number": k, "name": "n"}) for k in numbers]
-            broker.send(draw.randrange(4), values, "shown")
-            clicks = [json.dumps({"number": k, "clicked": 1}) for k in numbers if k % 3 == 0]
-            broker.send(draw.randrange(4), clicks, "clicks")
-            sent[0] += 5
+    def send() -> int:
+        some = list(itertools.islice(numbers, 5))
+        values = [json.dumps({"number": number, "name": "n"}) for number in some]
+        broker.send(draw.randrange(4), values, "shown")
+        clicks = [json.dumps({"number": k, "clicked": 1}) for k in some if k % 3 == 0]
+        broker.send(draw.randrange(4), clicks, "clicks")
+        return some[-1] + 1
 
-    def started() -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [
-                *(sys.executable, "-m", "trainer.collect", f"--config={experiment.config}"),
-                *(f"--input={broker.url}", f"--output={output}", "--seconds=0.3"),
-                *("--records=500", "--join=number", "--window_seconds=2"),
-            ],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    sender = threading.Thread(target=send)
-    sender.start()
-    try:
-        for _ in range(20):
-            process = started()
-            assert process.stdout is not None
-            for line in process.stdout:
-                if "records" in line:  # it has sealed one
-                    break
-            time.sleep(draw.uniform(0.0, 0.6))
-            process.kill()
-            process.communicate()
-    finally:
-        stop.set()
-        sender.join()
-    last, deadline = started(), time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        sealed = [manifest.read(str(x.parent)) for x in output.glob("*/manifest.json")]
-        if sum(each.records for each in sealed) >= sent[0]:
-            break
-        time.sleep(0.2)
-    last.send_signal(signal.SIGTERM)
-    text, _ = last.communicate(timeout=PATIENCE)
-    assert last.returncode == 0, text
+    arguments = [f"--config={experiment.config}", f"--input={broker.url}"]
+    joins = ["--join=number", "--window_seconds=2"]
+    sent = killed_again_and_again([*arguments, *joins], output, draw, send)
     found = [record for records in collected(output, experiment) for record in records]
-    truth = [(k, float(k % 3 == 0)) for k in range(sent[0])]
+    truth = [(k, float(k % 3 == 0)) for k in range(sent)]
     assert sorted((x["number"], float(x["clicked"])) for x in found) == truth

@@ -28,25 +28,24 @@ from trainer.serving.app import DELTA_HEADER, VERSION_HEADER
 BATCH = {"numbers": np.linspace(-1, 1, 80, dtype="f4").reshape(20, 4), "token": np.arange(20)}
 
 
-@pytest.fixture(name="job", scope="module")
-def job_fixture(tmp_path_factory):
-    """The job_dir of a run that exported a version, deltas of it, and a version at its end."""
-    directory = tmp_path_factory.mktemp("job")
+def trained(directory, has_eval=False, **settings):
+    """The job_dir of a run of twelve epochs with deltas, of which every checkpoint stays."""
     dataset(directory / "data", records=2000)
     experiment = get_config()
-    train = dataclasses.replace(
-        experiment.train,
-        epochs=12,
-        export_seconds=1e9,
-        export_deltas=True,
-        keep_exports=9,
-        keep_checkpoints=20,
-    )
-    data = Data(train=str(directory / "data"))
+    settings = {"epochs": 12, "export_seconds": 1e9, "export_deltas": True, **settings}
+    train = dataclasses.replace(experiment.train, keep_exports=9, keep_checkpoints=20, **settings)
+    path = str(directory / "data")
+    data = Data(train=path, eval=path if has_eval else "")
     inputs = inputs_of(dataclasses.replace(experiment, data=data, train=train), directory / "job")
     display = ProgressDisplay(io.StringIO(), False)
     run(inputs, WaitLimits(), Interruption(grace_seconds=0.0), display, Monitoring())
     return directory / "job"
+
+
+@pytest.fixture(name="job", scope="module")
+def job_fixture(tmp_path_factory):
+    """It exported a version, deltas of it, and a version at its end."""
+    return trained(tmp_path_factory.mktemp("job"))
 
 
 def copied(job, target, *parts):
@@ -116,6 +115,14 @@ def test_a_server_takes_deltas(job, tmp_path):
         copied(job, tmp_path, "1", "deltas")
         await_until(lambda: ask()[0] == ("1", str(newest)))
         assert ask()[1] != before
+
+
+@pytest.mark.slow
+def test_a_refused_version_is_tried_again_when_one_is_due(tmp_path, caplog):
+    """Not at once, though no delta can be made without one."""
+    job = trained(tmp_path, has_eval=True, export_if=("loss<0.0001",))
+    assert [x.name for x in (job / "export").iterdir()] == ["refused"]
+    assert caplog.text.count(": the model is exported to") == 2  # first, and at the end
 
 
 @pytest.mark.parametrize(
