@@ -130,7 +130,7 @@ class Served:
     """The counts in the model that the job exports, as it takes deltas and versions."""
 
     def __init__(self, job_dir: pathlib.Path) -> None:
-        wait_until(lambda: any(job_dir.glob("export/*/saved_model.pb")))
+        wait_until(lambda: (job_dir / "export/1/saved_model.pb").exists())
         self._model = tfps.load_model(str(job_dir), follow=True)
         self.before = self.counts()
 
