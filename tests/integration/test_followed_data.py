@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-from cluster_process import PATIENCE, Program, checkpoints, local_cluster, read_report
+from cluster_process import PATIENCE, Program, checkpoints, read_report
 from counting_job import flags, trained
 
 import tfps
@@ -162,7 +162,8 @@ def test_every_record_is_trained_whoever_dies_while_datasets_come(
     victims = ["worker 0", "worker 1", "ps 0", "ps 1", "chief 0"] * KILLS
     draw.shuffle(victims)
     writing.begin.set()
-    with local_cluster(2, 2, argv) as program:
+    own = ["--workers=2", "--ps=2", f"--max_restarts={KILLS + 1}", "--"]
+    with Program(*own, *argv, module="cloud.local") as program:
         served = Served(tmp_path / "job")
         for victim in victims:
             for _ in range(draw.randint(1, 8)):
