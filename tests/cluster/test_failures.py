@@ -35,6 +35,16 @@ def test_a_ps_that_knows_its_variables_no_more_is_a_lost_ps():
     assert not failures.lost_ps_behind(worker)
 
 
+def test_a_variable_of_another_connection_is_a_lost_ps():
+    """The chief's own read, when workers and a ps were killed within a second."""
+    said = (
+        "Resource input tensor contains an invalid device. This might happen when the client has "
+        "connected to a different cluster, or some remote workers have been restarted."
+    )
+    found = failures.lost_ps_behind(error(tf.errors.InvalidArgumentError, said))
+    assert str(found) == "a ps was lost, and with it its share of the parameters"
+
+
 def test_a_request_that_a_ps_cannot_read_is_made_again_over_a_new_connection():
     said = (
         "Graph execution error:\n\nUnable to parse request\nAdditional GRPC error information from "

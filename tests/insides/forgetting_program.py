@@ -71,10 +71,19 @@ def outcome(cluster: dict[str, list[str]]) -> dict[str, str]:
                 coordinator.join()
             except tf.errors.InvalidArgumentError as error:
                 lost = failures.lost_ps_behind(error)
-                return {"kind": type(error).__name__, "lost": str(lost or error)}
+                found = {"kind": type(error).__name__, "lost": str(lost or error)}
+                return found | {"own": own_read(variable)}
             except tf.errors.OpError as error:
                 print(type(error).__name__, error, file=sys.stderr, flush=True)
-    return {"kind": "", "lost": ""}
+    return {"kind": "", "lost": "", "own": ""}
+
+
+def own_read(variable: tf.Variable) -> str:
+    """What the chief's own read says then."""
+    try:
+        return str(variable.numpy())
+    except tf.errors.InvalidArgumentError as error:
+        return str(failures.lost_ps_behind(error) or error)
 
 
 if __name__ == "__main__":

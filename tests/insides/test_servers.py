@@ -171,7 +171,7 @@ def test_text_of_a_lost_ps(seen: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 def test_text_of_a_ps_that_forgot() -> None:
-    """A closure that reads a variable of a ps, when ps and worker have begun again."""
+    """A closure and the chief itself read a variable of a ps, when ps and worker began again."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.insides.forgetting_program"],
         cwd=ROOT,
@@ -183,6 +183,7 @@ def test_text_of_a_ps_that_forgot() -> None:
     assert json.loads(done.stdout.splitlines()[-1]) == {
         "kind": "InvalidArgumentError",
         "lost": "ps 0 was lost, and with it its share of the parameters",
+        "own": "a ps was lost, and with it its share of the parameters",
     }
 
 

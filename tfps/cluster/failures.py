@@ -21,6 +21,8 @@ _FORGOTTEN = re.compile(
     r".*?remote target /job:ps/replica:0/task:(\d+)",
     re.DOTALL,
 )
+# The same of the chief's own calls, which do not name the ps.
+_OF_OTHER_CONNECTION = "Resource input tensor contains an invalid device"
 # A request that was damaged on its way: the ps ran nothing of it. Seen once in thousands of runs,
 # on a busy machine.
 _GARBLED = re.compile(
@@ -112,6 +114,8 @@ def lost_ps_behind(error: tf.errors.OpError) -> LostPsError | None:
         return None
     if garbled := _GARBLED.search(text):
         return LostPsError(f"{TaskName('ps', int(garbled[1]))} could not read what it was sent")
+    if _OF_OTHER_CONNECTION in text:
+        return lost_ps("a ps")
     found = _FORGOTTEN.search(text)
     if isinstance(error, (tf.errors.UnavailableError, tf.errors.AbortedError)):
         found = found or _PS.search(text)
