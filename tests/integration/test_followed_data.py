@@ -169,6 +169,7 @@ def test_every_record_is_trained_whoever_dies_while_datasets_come(
             for _ in range(draw.randint(1, 8)):
                 program.see(r"\[chief\] .* dataset \d+: \d", seen=len(program.lines))
             served.check()
+            wait_until(lambda name=victim: name in program.tasks())  # it may have begun anew
             program.tasks()[victim].kill()
         writing.end(is_enough=KILLS > 1)
         program.see(r"\d+ datasets trained, and no other followed", patience=2 * PATIENCE)
