@@ -172,7 +172,7 @@ def test_every_record_is_trained_whoever_dies_while_datasets_come(
             wait_until(lambda name=victim: name in program.tasks())  # it may have begun anew
             program.tasks()[victim].kill()
         writing.end(is_enough=KILLS > 1)
-        program.see(r"\d+ datasets trained, and no other followed", patience=2 * PATIENCE)
+        program.see(r"\d+ datasets trained, and no other followed", patience=(1 + KILLS) * PATIENCE)
         assert program.finish() == 0, program.text
     records = stream.written * RECORDS
     kept = position(tmp_path)
