@@ -3,7 +3,7 @@
 import math
 import posixpath
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -144,7 +144,7 @@ class ExportedModel:
                 )
         packed = pack_signature_inputs(inputs, self.features)
         given = {self._arguments.get(name, name): value for name, value in packed.items()}
-        return self._answer(self._signature, given)
+        return self._answer(lambda: self._signature, given)
 
     @arguments.checked
     def predict_examples(self, serialized: Sequence[bytes]) -> dict[str, npt.NDArray[np.float32]]:
@@ -160,7 +160,7 @@ class ExportedModel:
                 f"--model={self.directory} has no signature {EXAMPLES_SIGNATURE!r}; {HINT}"
             )
         inputs = {EXAMPLES_INPUT: tf.constant(serialized, tf.string)}
-        return self._answer(self._loaded.signatures[EXAMPLES_SIGNATURE], inputs)
+        return self._answer(lambda: self._loaded.signatures[EXAMPLES_SIGNATURE], inputs)
 
     def update(self) -> bool:
         """Takes the newest delta of its version (`train.export_deltas`); False if it has it.
@@ -213,13 +213,15 @@ class ExportedModel:
         return tuple(sorted(self._loaded.signatures))
 
     def _answer(
-        self, signature: Any, inputs: Mapping[str, Any]
+        self, signature: Callable[[], Any], inputs: Mapping[str, Any]
     ) -> dict[str, npt.NDArray[np.float32]]:
         where = f"--model={self.directory} fails on the records it was given"
         try:
             given = {name: tf.convert_to_tensor(value) for name, value in inputs.items()}
-            with self._lock.shared():
-                outputs = signature(**given)
+            with (
+                self._lock.shared()
+            ):  # before the signature is found: the model may be another then
+                outputs = signature()(**given)
         except tf.errors.InvalidArgumentError as error:
             raise RefusedRecordsError(f"{where}: {error.message}", first_line(error)) from None
         except tf.errors.OpError as error:

@@ -44,9 +44,7 @@ class RunExports:
         self._checkpoint = ""  # the name of the one that is being exported
         self._last = time.monotonic()  # when the last version was begun, or the run
         self._needs_version = False  # since there is none that a delta can be made of
-        self._is_refused = (
-            False  # the last one, by `train.export_if`: the next is exported when due
-        )
+        self._is_refused = False  # the last version, by `train.export_if`
         self._judged: Judged | None = None  # by the last version
 
     @property
