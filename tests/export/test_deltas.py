@@ -110,9 +110,10 @@ def asked(model):
     return [np.asarray(each) for each in by_example]
 
 
-def assert_same(found, wanted):
+def assert_same(found, wanted, units=0.0):
+    """To the last bit, or to so many parts of the largest value."""
     for one, other in zip(found, wanted, strict=True):
-        np.testing.assert_array_equal(one, other)
+        np.testing.assert_allclose(one, other, rtol=0, atol=units * np.abs(other).max())
 
 
 @pytest.mark.quick("ftrl-slices-keys", "adagrad-whole-ids", "sgd-int8-keys")
@@ -120,6 +121,9 @@ def assert_same(found, wanted):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("rule", RULES)
 def test_a_version_and_its_delta_are_the_model_of_the_delta(data, tmp_path, rule, form, has_keys):
+    # Ftrl's rows are computed from its slots: where a row lies among others decides how the last
+    # bit is rounded, and that may decide an int8.
+    units = (0.01 if form == "int8" else 3e-7) if rule == "ftrl" else 0.0
     job = Job(data, task_of(rule, has_keys), tmp_path, FORMS[form])
     base = job.train()
     job.export(base)
@@ -133,7 +137,7 @@ def test_a_version_and_its_delta_are_the_model_of_the_delta(data, tmp_path, rule
         assert delta.rows > 0
         assert (model.update(), model.update()) == (True, False)
         wanted = ExportedModel.load(job.export(saved, str(tmp_path / f"full-{number}")))
-        assert_same(asked(model), asked(wanted))
+        assert_same(asked(model), asked(wanted), units)
         assert not np.array_equal(asked(model)[0], first[0])
     # A delta has everything since the version.
     assert late.update()
