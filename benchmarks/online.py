@@ -103,8 +103,10 @@ def _served(server: Server) -> Iterator[tuple[str, ...]]:
         learnt = roc_auc_score(columns["clicked"], in_order.learn(columns))
         if number in server.answered:
             version, with_deltas = server.answered[number]
-            model = models.setdefault(version, ExportedModel.load(version))
-            rows.append((number, learnt, with_deltas, _auc(model, columns, columns["clicked"])))
+            if version not in models:
+                models[version] = ExportedModel.load(version)
+            alone = _auc(models[version], columns, columns["clicked"])
+            rows.append((number, learnt, with_deltas, alone))
     for first in range(0, _FLAGS.datasets, 10):
         if some := [auc for number, *auc in rows if first <= number < first + 10]:
             at_once, with_deltas, versions = np.mean(some, axis=0)

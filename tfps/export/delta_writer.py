@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfps.export import deltas
+from tfps.export import deltas, versions
 from tfps.export.deltas import Delta
-from tfps.export.parameters import CheckpointParameters
+from tfps.export.parameters import CheckpointParameters, values_by_path
 from tfps.export.saved_model import ExportForm
 from tfps.export.sliced_variables import RowEncoding
 from tfps.storage import failures, files
@@ -39,7 +39,7 @@ def write(
 
     `form` is the version's.
     """
-    path = deltas.path_of(version, max(deltas.all_numbers(version), default=0) + 1)
+    path = versions.next_version(deltas.directory_of(version))
     tensors, rows = _tensors(parameters, form)
     try:
         files.make_directories(path)
@@ -56,7 +56,7 @@ def write(
         files.replace(posixpath.join(path, deltas.DELTA_FILE), content)
     except (OSError, tf.errors.OpError) as error:
         raise failures.explain(error, "written", path) from None
-    _delete_old(version)
+    versions.delete_old(deltas.directory_of(version), _KEPT, deltas.DELTA_FILE)
     return path, delta
 
 
@@ -66,11 +66,8 @@ def _tensors(
     """The values by name, and how many rows are among them."""
     model, layout = parameters.model, parameters.layout
     in_slices, encoding = form.in_slices(layout), form.encoding
-    tensors = {}
-    both = (model.dense, parameters.read_dense()), (model.state, parameters.read_state())
-    for variables, values in both:
-        for variable, value in zip(variables, values, strict=True):
-            tensors[deltas.VARIABLE + variable.path] = value
+    variables = values_by_path(model, parameters, [table.name for table in model.tables])
+    tensors = {deltas.VARIABLE + path: value for path, value in variables.items()}
     count = 0
     for index, group in enumerate(layout.groups):
         base = f"{deltas.SLICES}{in_slices.index(index)}" if index in in_slices else ""
@@ -113,13 +110,3 @@ def _by_table(
 def _encoded(base: str, rows: np.ndarray, encoding: RowEncoding) -> dict[str, tf.Tensor]:
     kept = encoding.encode(tf.constant(rows))
     return {f"{base}{deltas.ROWS}-{k}": value for k, value in enumerate(kept)}
-
-
-def _delete_old(version: str) -> None:
-    """Deletes all but the newest whole deltas, and what is not whole before them."""
-    stay = deltas.numbers(version)[-_KEPT:]
-    for number in deltas.all_numbers(version):
-        if number < stay[0]:
-            path = deltas.path_of(version, number)
-            files.remove(posixpath.join(path, deltas.DELTA_FILE))  # first: the rest is no delta
-            files.remove_tree(path)

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfps.errors import RunError, UserError
+from tfps.export import versions
 from tfps.export.exported_files import HINT
 from tfps.storage import files
 
@@ -57,15 +58,15 @@ class Values(NamedTuple):
 
 def numbers(version: str) -> list[int]:
     """Numbers of the whole deltas of a version, ascending."""
-    return [
-        n
-        for n in all_numbers(version)
-        if files.exists(posixpath.join(path_of(version, n), DELTA_FILE))
-    ]
+    return versions.whole_versions(directory_of(version), DELTA_FILE)
+
+
+def directory_of(version: str) -> str:
+    return posixpath.join(version, DELTAS)
 
 
 def path_of(version: str, number: int) -> str:
-    return posixpath.join(version, DELTAS, str(number))
+    return versions.path_of(directory_of(version), number)
 
 
 def describe(path: str) -> Delta:
@@ -113,12 +114,3 @@ def _slice(found: Mapping[str, np.ndarray], number: str) -> SliceDelta:
     values = [tf.constant(found[f"{base}{ROWS}-{k}"]) for k in range(count)]
     rows = found[base + (NUMBERS if hashes is None else CHANGED)]
     return SliceDelta(rows, values, hashes)
-
-
-def all_numbers(version: str) -> list[int]:
-    """Numbers of deltas, whole or not, ascending."""
-    try:
-        found = files.names(posixpath.join(version, DELTAS))
-    except FileNotFoundError:
-        return []
-    return sorted(int(name) for name in found if name.isdecimal() and name.isascii())

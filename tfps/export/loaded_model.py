@@ -218,9 +218,8 @@ class ExportedModel:
         where = f"--model={self.directory} fails on the records it was given"
         try:
             given = {name: tf.convert_to_tensor(value) for name, value in inputs.items()}
-            with (
-                self._lock.shared()
-            ):  # before the signature is found: the model may be another then
+            # The signature is found under the lock: the model may have become another version.
+            with self._lock.shared():
                 outputs = signature()(**given)
         except tf.errors.InvalidArgumentError as error:
             raise RefusedRecordsError(f"{where}: {error.message}", first_line(error)) from None

@@ -92,11 +92,9 @@ def _flat(value: Any) -> Any:
     return values.item() if values.ndim == 0 else values.reshape(-1)
 
 
-def whole_versions(base: str) -> list[int]:
-    """Numbers of the whole versions in a directory, ascending."""
-    return [
-        number for number in _numbers(base) if files.exists(f"{path_of(base, number)}/{GRAPH_FILE}")
-    ]
+def whole_versions(base: str, last_file: str = GRAPH_FILE) -> list[int]:
+    """Numbers of the versions in a directory that have their last file, ascending."""
+    return [n for n in _numbers(base) if files.exists(f"{path_of(base, n)}/{last_file}")]
 
 
 def newest_version(base: str) -> str | None:
@@ -122,13 +120,13 @@ def refused_path(base: str) -> str:
     return posixpath.join(base, _REFUSED)
 
 
-def delete_old(base: str, keep: int) -> None:
+def delete_old(base: str, keep: int, last_file: str = GRAPH_FILE) -> None:
     """Deletes all but the newest whole versions, the oldest first, and what is not whole before."""
-    stay = whole_versions(base)[-keep:]
+    stay = whole_versions(base, last_file)[-keep:]
     for number in _numbers(base):
         if stay and number < stay[0]:
             path = path_of(base, number)
-            files.remove(f"{path}/{GRAPH_FILE}")  # first: no server takes what is left for a model
+            files.remove(f"{path}/{last_file}")  # first: no server takes what is left for a model
             files.remove_tree(path)
 
 

@@ -3,9 +3,8 @@
 A row and a label belong together if they have the same key and were made less than a window apart,
 by the time of their messages. A row is sealed when its window is over, with 0 where no label came.
 
-What happened is told from the messages alone, so that a collector that begins again reads the last
-two windows anew, and knows of each row whether it was sealed: all whose windows end at or before
-`closed` were.
+All follows from the messages alone. A collector that restarts reads the last two windows again, and
+knows which rows were sealed: those whose windows end at or before `closed`.
 """
 
 import collections
@@ -162,7 +161,7 @@ class JoinedTopics:
         for each in others:  # of a partition that was read sooner
             self._rows[kept.key].remove(each)
             if not each.is_sealed:
-                each.is_sealed = True  # it is not sealed any more
+                each.is_sealed = True  # or it would be sealed as well
                 self._count("duplicates", each)
         self._rows[kept.key].append(kept)
         heapq.heappush(self._oldest, kept)
@@ -185,7 +184,7 @@ class JoinedTopics:
             self._counts[what] += 1
 
     def _close(self, most: int) -> Iterator[_Kept]:
-        """Seals rows whose windows are over, so many and those of the same moment."""
+        """Seals up to `most` rows whose windows are over, and more if they end together."""
         reached = self._reached()
         count = 0
         while self._waiting and (ends := self._waiting[0].made + self._window) <= reached:
