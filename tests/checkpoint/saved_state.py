@@ -51,10 +51,10 @@ def saver_of(directory, store, in_background=True, largest_increment=0.3, last=9
     return Saver(directory, old, store, calls, in_background, largest_increment)
 
 
-def save(saver, epoch, is_full=False):
+def save(saver, epoch, is_full=False, since=None):
     """The next checkpoint."""
     committed = []
-    saver.begin(QueueState(epoch), DATA, lambda: None, committed.append, is_full)
+    saver.begin(QueueState(epoch), DATA, lambda: None, committed.append, is_full, since=since)
     saver.finish()
     return committed[0]
 

@@ -73,12 +73,12 @@ class Job:
         self._saver = saver_of(self._directory, self.trainer.store, largest_increment=1.0)
         self._trained = 0
 
-    def train(self):
+    def train(self, **settings):
         """Trains the next dataset, and saves."""
         self.trainer.manifest = self._data[self._trained % len(self._data)]
         train(self.trainer, self._trained)
         self._trained += 1
-        return save(self._saver, self._trained)
+        return save(self._saver, self._trained, **settings)
 
     def export(self, checkpoint, path=None):
         parameters = self._parameters(checkpoint)
@@ -143,6 +143,15 @@ def test_a_version_and_its_delta_are_the_model_of_the_delta(data, tmp_path, rule
     assert late.update()
     assert late.delta == 2
     assert_same(asked(late), asked(model))
+    # Also while the next version is being written, of a checkpoint on which others build.
+    full = job.train(is_full=True)
+    saved = job.train(since=base.name)
+    assert (saved.increment.base, saved.increment.since) == (full.base, base.base)
+    job.write_delta(base, saved)
+    assert model.update()
+    wanted = ExportedModel.load(job.export(saved, str(tmp_path / "full-3")))
+    assert_same(asked(model), asked(wanted), units)
+    assert job.train(since=full.name).increment.since == full.base
 
 
 @pytest.fixture(name="changing")

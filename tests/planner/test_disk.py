@@ -44,3 +44,7 @@ def test_what_is_kept_counts_what_is_being_written():
     assert str(disk).startswith("4 checkpoints of ")
     assert " and 3 exports of 1 MiB, " in str(disk)
     assert "export" not in str(JobDisk.of(layout(1000), 3, 0, 2))
+    with_deltas = JobDisk.of(layout(1000), 3, 1 << 20, 2, 0.25)
+    assert with_deltas.delta_bytes == 2 * (disk.checkpoint_bytes // 4)
+    assert with_deltas.all_bytes == disk.all_bytes + 3 * with_deltas.delta_bytes
+    assert " and 3 exports of 1 MiB with deltas of up to " in str(with_deltas)

@@ -1,3 +1,5 @@
+import threading
+
 import keras
 import numpy as np
 import pytest
@@ -21,6 +23,10 @@ def touched_rows(rows):
     return TouchedRows(layout, 0, DEVICE)
 
 
+def freeze(touched, with_before=False):
+    touched.freeze(tf.constant(with_before))
+
+
 def counts(touched, stride):
     return touched.counts(stride).by_run.numpy().tolist()
 
@@ -35,7 +41,7 @@ def test_what_was_marked_is_counted_by_run_and_selected(size):
     marked = np.unique(np.random.default_rng(size).integers(0, size, size // 3 + 1))
     for dtype in (tf.int32, tf.int64):
         touched.mark(tf.constant(marked, dtype))
-    touched.freeze()
+    freeze(touched)
     for stride in (128, 384):
         expected = [np.sum(marked // stride == run) for run in range(-(-size // stride))]
         assert counts(touched, stride) == expected
@@ -47,7 +53,7 @@ def test_every_row_of_a_run_can_be_touched():
     """The most that a byte has to hold on the way."""
     touched = touched_rows(384)
     touched.mark(tf.range(384))
-    touched.freeze()
+    freeze(touched)
     assert counts(touched, 128) == [128, 128, 128]
     assert counts(touched, 384) == [384]
 
@@ -55,13 +61,53 @@ def test_every_row_of_a_run_can_be_touched():
 def test_frozen_marks_stay_while_others_are_made_and_forgotten():
     touched = touched_rows(500)
     touched.mark(tf.constant([3, 499]))
-    touched.freeze()
+    freeze(touched)
     touched.forget()
     touched.mark(tf.constant([7]))
     assert rows(touched, 0, 500) == [3, 499]
     touched.thaw()
-    touched.freeze()
+    freeze(touched)
     assert rows(touched, 0, 500) == [7]
+
+
+def test_what_was_touched_before_is_known_until_marks_are_forgotten_again():
+    touched = touched_rows(500)
+    touched.mark(tf.constant([3, 7, 499]))
+    touched.forget()
+    touched.mark(tf.constant([7, 8]))
+    freeze(touched, with_before=True)
+    assert rows(touched, 0, 500) == [3, 7, 8, 499]
+    assert counts(touched, 128) == [3, 0, 0, 1]
+    freeze(touched)
+    assert rows(touched, 0, 500) == [7, 8]
+    touched.forget()
+    touched.mark(tf.constant([9]))
+    freeze(touched, with_before=True)
+    assert rows(touched, 0, 500) == [7, 8, 9]
+
+
+def test_marks_made_while_others_are_forgotten_stay():
+    """Whichever was there before, and whenever they are made."""
+    touched = touched_rows(1 << 20)
+    everything = tf.range(1 << 20)
+    stops = threading.Event()
+
+    def forget():
+        while not stops.is_set():
+            touched.forget()
+
+    thread = threading.Thread(target=forget)
+    thread.start()
+    try:
+        for _ in range(100):
+            touched.mark(everything)
+            freeze(touched, with_before=True)
+    finally:
+        stops.set()
+        thread.join()
+    touched.mark(everything)
+    freeze(touched)
+    assert len(rows(touched, 0, 1 << 20)) == 1 << 20
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 7, 2000])
@@ -77,7 +123,7 @@ def test_what_was_marked_is_counted_by_table(sizes, parts):
         mine = marked[(marked >= first) & (marked < end)]
         touched = TouchedRows(layout, part, DEVICE)
         touched.mark(tf.constant(mine - first, tf.int64))
-        touched.freeze()
+        freeze(touched)
         counts = touched.counts(128).by_table.numpy()
         expected = np.bincount(table[mine], minlength=len(tables))
         np.testing.assert_array_equal(counts, expected)

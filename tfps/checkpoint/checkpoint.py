@@ -158,6 +158,12 @@ class Increment:
     # by group, in the order of its rows; none for tables without vocabularies, which are searched
     # by the hashes of their keys
     runs: tuple[RowRun, ...]
+    before: Base | None = None  # the one before the base, if it holds what has changed since that
+
+    @property
+    def since(self) -> Base:
+        """The full checkpoint since which it holds all changes."""
+        return self.before or self.base
 
     def offsets(self, tensor: str) -> list[tuple[int, RowRun]]:
         """The runs of a group, each with the number of touched rows before it."""
@@ -249,7 +255,7 @@ class Draft(State):
     ) -> "Draft":
         """The state now, while no worker changes the parameters."""
         rates = tuple(store.learning_rates.changes) if store.learning_rates else ()
-        since = dict.fromkeys(increment.tensors, increment.base.steps) if increment else {}
+        since = dict.fromkeys(increment.tensors, increment.since.steps) if increment else {}
         return cls(
             steps=store.steps(),
             queue=queue,

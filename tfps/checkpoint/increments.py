@@ -49,7 +49,8 @@ class _KeyedSize:
 class Increments:
     """The marks of touched rows, from one full checkpoint to the next.
 
-    An increment holds every row touched since the last full checkpoint, so it needs that one alone.
+    An increment holds every row touched since the last full checkpoint, so it needs that one alone;
+    or since the one before, for whoever has that.
     Of tables without vocabularies each row says when it was changed last.
     """
 
@@ -61,25 +62,27 @@ class Increments:
         self._largest = largest
         self.touched_rows: dict[str, int] = {}
         self._base: Base | None = None
+        self._before: Base | None = None  # the base before
         self._is_full = True
-        self._freeze = trace_now(self._freeze_and_count)
+        self._freeze = trace_now(self._freeze_and_count, [tf.TensorSpec([], tf.bool)])
         self._forget = trace_now(lambda: self._each(TouchedRows.forget))
         self._thaw = trace_now(lambda: self._each(TouchedRows.thaw))
 
     def resume_from(self, checkpoint: Checkpoint) -> None:
         self._base = checkpoint.base
 
-    def begin(self, is_full: bool) -> Increment | None:
-        """Decides what to save, before the parameters are read; the marks stay frozen."""
-        counts = self._freeze() if self._tracked else []
-        self.touched_rows = self._sum_by_table(counts)
-        keyed = [self._count_keyed(group) for group in self._keyed]
+    def begin(self, is_full: bool, since: str | None = None) -> Increment | None:
+        """Decides what to save, before the parameters are read; the marks stay frozen.
+
+        An increment has what has changed since the full checkpoint `since`, if that is the one
+        before its base.
+        """
         increment = None
-        if self._base and not is_full:
-            runs = [count.by_run.numpy() for count in counts]
-            increment = self._plan(self._base, runs, keyed)
+        if self._before and self._before.name == since and not is_full:
+            increment = self._plan(self._before, is_full)
+        increment = increment or self._plan(self._base, is_full)
         self._is_full = increment is None
-        if self._is_full and counts:
+        if self._is_full and self._tracked:
             self._forget()
         return increment
 
@@ -92,13 +95,22 @@ class Increments:
         """Notes that what `begin` decided was committed."""
         if self._is_full:
             # A state that was saved already may be an increment: the marks then have no base.
+            self._before = None if checkpoint.increment else self._base
             self._base = None if checkpoint.increment else checkpoint.base
 
-    def _plan(
-        self, base: Base, counts: Sequence[np.ndarray], keyed: Sequence[_KeyedSize]
-    ) -> Increment | None:
-        """The increment on a full checkpoint; None if it is too large or would hold everything."""
-        runs = list(itertools.chain.from_iterable(map(_runs, self._tracked, counts)))
+    def _plan(self, since: Base | None, is_full: bool) -> Increment | None:
+        """Counts what has changed since a full checkpoint, and plans the increment that holds it.
+
+        None if it is not wanted, too large, or would hold everything.
+        """
+        counts = self._freeze(tf.constant(since != self._base)) if self._tracked else []
+        self.touched_rows = self._sum_by_table(counts)
+        steps = since.steps if since else 0
+        keyed = [self._count_keyed(group, steps) for group in self._keyed]
+        if not self._base or is_full:
+            return None
+        by_run = [count.by_run.numpy() for count in counts]
+        runs = list(itertools.chain.from_iterable(map(_runs, self._tracked, by_run)))
         row_bytes = {slice_.name: slice_.row_bytes + _NUMBER_BYTES for slice_ in self._tracked}
         size = self._other + sum(run.touched * row_bytes[run.tensor] for run in runs)
         size += sum(group.bytes for group in keyed)
@@ -106,11 +118,12 @@ class Increments:
         tensors = *row_bytes, *(group.name for group in keyed if not group.is_whole)
         if size > self._largest * full or not tensors:
             return None
-        return Increment(base, tensors, tuple(runs))
+        before = since if since != self._base else None
+        return Increment(self._base, tensors, tuple(runs), before)
 
-    def _count_keyed(self, group: KeyedGroup) -> _KeyedSize:
-        """Counts the rows of a group, and notes how many of each table have changed."""
-        rows, changed = group.count_since(self._base.steps if self._base else 0)
+    def _count_keyed(self, group: KeyedGroup, since: int) -> _KeyedSize:
+        """Counts the rows of a group, and notes how many of each table changed after `since`."""
+        rows, changed = group.count_since(since)
         layout = group.layout
         names = [table.name for table in layout.tables]
         self.touched_rows |= dict(zip(names, changed.tolist(), strict=True))
@@ -118,12 +131,12 @@ class Increments:
         total, late = int(rows.sum()), int(changed.sum())
         return _KeyedSize(layout.name, total * row_bytes, total * HASH_BYTES + late * row_bytes)
 
-    def _freeze_and_count(self) -> list[TouchedCounts]:
+    def _freeze_and_count(self, with_before: tf.Tensor) -> list[TouchedCounts]:
         counts = []
         for slice_ in self._tracked:
             assert slice_.touched
             with tf.device(slice_.device):
-                slice_.touched.freeze()
+                slice_.touched.freeze(with_before)
                 counts.append(slice_.touched.counts(_stride(slice_)))
         return counts
 

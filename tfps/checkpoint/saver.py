@@ -17,6 +17,7 @@ from tfps.checkpoint.checkpoint import (
     CheckpointFile,
     DamagedCheckpointError,
     Draft,
+    Increment,
     State,
     TrainingLosses,
     explain_failures,
@@ -144,16 +145,18 @@ class Saver:
         after_commit: Callable[[Checkpoint], None],
         is_full: bool = False,
         losses: TrainingLosses = NO_LOSSES,
+        since: str | None = None,
     ) -> None:
         """Begins to save once the last save is finished; returns when parameters may change again.
 
         No worker may change them when it is called. `before_commit` is called in another thread
-        when all but the marker is written; it may raise to have no checkpoint.
+        when all but the marker is written; it may raise to have no checkpoint. `since` is as for
+        `Increments.begin`.
         """
         began = time.monotonic()
         draft = self._ps_calls(
             "preparing to save",
-            lambda: self._draft(queue, datasets, is_full, losses),
+            lambda: self._draft(queue, datasets, self._increments.begin(is_full, since), losses),
             self._store.layout.ps_bytes,
         )
         self._after_commit = after_commit
@@ -212,10 +215,9 @@ class Saver:
         self,
         queue: QueueState,
         datasets: tuple[dict[str, Any], ...],
-        is_full: bool,
+        increment: Increment | None,  # planned before the rows are read; see `TouchedRows`
         losses: TrainingLosses,
     ) -> Draft:
-        increment = self._increments.begin(is_full)  # before the rows; see `TouchedRows`
         if self._snapshot:
             self._snapshot.take()
         return Draft.of(self._store, queue, datasets, increment, losses)

@@ -333,14 +333,21 @@ class JobDisk:
     checkpoints: int
     export_bytes: int  # of a version; 0 where none is exported there
     exports: int
+    delta_bytes: int = 0  # of a version's two newest deltas at most
 
     @classmethod
     def of(
-        cls, layout: StoreLayout, keep_checkpoints: int, export_bytes: int, keep_exports: int
+        cls,
+        layout: StoreLayout,
+        keep_checkpoints: int,
+        export_bytes: int,
+        keep_exports: int,
+        largest_delta: float = 0.0,  # part of a checkpoint
     ) -> "JobDisk":
         checkpoint = Placement.of(layout, workers=1).all_bytes
         exports = keep_exports + 1 if export_bytes else 0
-        return cls(checkpoint, keep_checkpoints + 1, export_bytes, exports)
+        deltas = 2 * min(export_bytes, int(largest_delta * checkpoint))
+        return cls(checkpoint, keep_checkpoints + 1, export_bytes, exports, deltas)
 
     @property
     def at_once(self) -> dict[str, int]:
@@ -351,13 +358,16 @@ class JobDisk:
     @property
     def all_bytes(self) -> int:
         """Bytes that are kept in the end, and those that are being written."""
-        return self.checkpoints * self.checkpoint_bytes + self.exports * self.export_bytes
+        exports = self.exports * (self.export_bytes + self.delta_bytes)
+        return self.checkpoints * self.checkpoint_bytes + exports
 
     def __str__(self) -> str:
         """For people, as `4 checkpoints of 2 GiB and 3 exports of 1 GiB, 11 GiB in all`."""
         said = f"{self.checkpoints} checkpoints of {byte_size.show(self.checkpoint_bytes)}"
         if self.exports:
             said += f" and {self.exports} exports of {byte_size.show(self.export_bytes)}"
+            if self.delta_bytes:
+                said += f" with deltas of up to {byte_size.show(self.delta_bytes)}"
         return f"{said}, {byte_size.show(self.all_bytes)} in all"
 
 

@@ -13,6 +13,7 @@ from tfps.store.group_layout import GroupLayout
 
 _PADDING = 128  # rows whose marks are counted together
 _UNTOUCHED, _TOUCHED = np.uint8(0), np.uint8(1)
+_TOUCHED_BEFORE = np.uint8(2)
 # A ps holds a few chunks and its own values while it saves or restores. Above 32 MiB glibc gives
 # memory back as soon as it is freed; smaller blocks stay with each of TensorFlow's threads.
 CHUNK_BYTES = 48 << 20
@@ -30,10 +31,11 @@ class TouchedCounts(NamedTuple):
 class TouchedRows:
     """A byte for each row of one ps's part of a group: 1 once the row was changed.
 
-    A save looks at them frozen: at a second variable, which shares memory with the first until the
-    next push marks rows. A push marks rows after it has written them. So freezing or forgetting the
-    marks first and reading the rows then misses no change, also where a worker that was taken for
-    lost pushes late. Call the methods under the device of the ps.
+    It is 2 of a row that was changed between the last two times that marks were forgotten only.
+
+    A save looks at the marks frozen, in a second variable. A push marks rows after it has written
+    them. So freezing or forgetting the marks first and reading the rows then misses no change, also
+    where a worker that was taken for lost pushes late. Call the methods under the device of the ps.
     """
 
     def __init__(self, layout: GroupLayout, part: int, device: str):
@@ -52,12 +54,16 @@ class TouchedRows:
             return scatter(self._live, rows, _TOUCHED)
 
     def forget(self) -> None:
-        self._live.assign(self._none(), read_value=False)
+        marks = self._read()
+        before = tf.bitwise.bitwise_and(marks, _TOUCHED) * _TOUCHED_BEFORE
+        # A push may mark rows meanwhile: what is added leaves them marked.
+        self._live.assign_add(before - marks, read_value=False)
 
-    def freeze(self) -> None:
-        live = self._live.handle
-        with tf.control_dependencies([tf.raw_ops.DisableCopyOnRead(resource=live)]):
-            self._frozen.assign(self._live.read_value(), read_value=False)
+    def freeze(self, with_before: tf.Tensor) -> None:
+        """Freezes the marks; a bool `[]` says whether also of rows that were touched before."""
+        wanted = tf.where(with_before, _TOUCHED | _TOUCHED_BEFORE, _TOUCHED)
+        marks = tf.bitwise.bitwise_and(self._read(), wanted)
+        self._frozen.assign(tf.minimum(marks, _TOUCHED), read_value=False)
 
     def thaw(self) -> None:
         self._frozen.assign(tf.zeros([0], tf.uint8), read_value=False)
@@ -103,6 +109,11 @@ class TouchedRows:
         )
         ends = tf.reduce_sum(before_rows((buckets + 1) * self._layout.bucket_rows))
         return tf.concat([starts[1:], [ends]], 0) - starts
+
+    def _read(self) -> tf.Tensor:
+        live = self._live.handle
+        with tf.control_dependencies([tf.raw_ops.DisableCopyOnRead(resource=live)]):
+            return self._live.read_value()
 
     def _none(self) -> tf.Tensor:
         return tf.zeros([self._size], tf.uint8)

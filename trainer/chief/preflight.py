@@ -87,6 +87,7 @@ def job_disk(inputs: RunInputs) -> JobDisk:
         train.keep_checkpoints,
         export.file_bytes if export and is_there else 0,
         0 if settings.export else train.keep_exports,
+        train.largest_increment if train.export_deltas else 0.0,
     )
 
 

@@ -23,8 +23,41 @@ from trainer.chief.run_report import RunReport
 _log = logging.getLogger(__name__)
 
 
+class _Exporting:
+    """Exports one thing at a time, in a thread, while workers train."""
+
+    def __init__(self, name: str):
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, name)
+        self._running: concurrent.futures.Future[Callable[[], None]] | None = None
+        self._checkpoint = ""  # the name of the one that is being exported
+
+    @property
+    def is_busy(self) -> bool:
+        return self._running is not None
+
+    def begin(self, checkpoint: Checkpoint, work: Callable[[], Callable[[], None]]) -> None:
+        """Begins work, whose result reports it."""
+        self._checkpoint = checkpoint.name
+        self._running = self._thread.submit(work)
+
+    def poll(self) -> None:
+        """Reports the export under way if it is done; one that failed is tried again when due."""
+        if self._running is None or not self._running.done():
+            return
+        running, self._running = self._running, None
+        try:
+            running.result()()
+        except (OSError, RunError, UserError, tf.errors.OpError) as error:
+            _log.warning("the model of %s is not exported: %s", self._checkpoint, error)
+
+    def finish(self) -> None:
+        """Waits for the export under way, if any."""
+        if self._running:
+            concurrent.futures.wait([self._running])
+
+
 class RunExports:
-    """Exports checkpoints of a run, one at a time.
+    """Exports checkpoints of a run, one version at a time, and deltas of the one before meanwhile.
 
     While workers train, this process reads a checkpoint's files and writes the model itself; at the
     end the ps write theirs.
@@ -39,9 +72,8 @@ class RunExports:
         self._ps_calls = ps_calls
         self._exporter = Exporter(engine.inputs)
         self._train = engine.inputs.settings.experiment.train
-        self._thread = concurrent.futures.ThreadPoolExecutor(1, "export")
-        self._running: concurrent.futures.Future[Callable[[], None]] | None = None
-        self._checkpoint = ""  # the name of the one that is being exported
+        self._versions, self._deltas = _Exporting("export"), _Exporting("deltas")
+        self._newest: Version | None = None  # that deltas are made of
         self._last = time.monotonic()  # when the last version was begun, or the run
         self._needs_version = False  # since there is none that a delta can be made of
         self._is_refused = False  # the last version, by `train.export_if`
@@ -50,49 +82,47 @@ class RunExports:
     @property
     def wants_full(self) -> bool:
         """Whether the next checkpoint should be a full one, for a version that gets deltas."""
-        return self._train.export_deltas and self._running is None and self._is_due()
+        return self._train.export_deltas and not self._versions.is_busy and self._is_due()
+
+    @property
+    def delta_base(self) -> str | None:
+        """The full checkpoint since which an increment has to hold all changes for a delta."""
+        return self._newest.base if self._newest else None
 
     def saved(self, checkpoint: Checkpoint) -> None:
         """Begins to export a checkpoint, if a version is due, or as a delta of the newest one."""
-        if not self._train.export_seconds or self._running:
+        if not self._train.export_seconds:
             return
-        has_deltas, is_full = self._train.export_deltas, checkpoint.increment is None
-        wants_version = has_deltas and not self._is_refused
-        version = self._exporter.newest() if has_deltas and not self._is_due() else None
-        if version and _fits(checkpoint, version):
-            metrics = self._metrics_of(checkpoint)
-            self._begin(checkpoint, lambda: self._export_delta(version, checkpoint, metrics))
-        elif self._is_due() or (wants_version and is_full):
-            self._last, self._needs_version = time.monotonic(), False
-            metrics = self._metrics_of(checkpoint)
-            self._judged = self._engine.coordinator.meter.judged_so_far
-            self._begin(checkpoint, lambda: self._export(checkpoint, metrics))
-        else:
-            self._needs_version = wants_version
+        can_begin, version = not self._versions.is_busy, None
+        if self._train.export_deltas:
+            self._newest = version = self._exporter.newest()
+        if self._train.export_deltas and not (can_begin and self._is_due()):
+            if version and _fits(checkpoint, version):
+                self._begin_delta(version, checkpoint)
+            elif can_begin and not self._is_refused:
+                # The next checkpoint is a full one if this is not.
+                self._needs_version = True
+                can_begin = checkpoint.increment is None
+        if can_begin and self._is_due():
+            self._begin_version(checkpoint)
 
     def poll(self) -> None:
-        """Reports the export under way if it is done; one that failed is tried again when due."""
-        if self._running is None or not self._running.done():
-            return
-        running, self._running = self._running, None
-        try:
-            running.result()()
-        except (OSError, RunError, UserError, tf.errors.OpError) as error:
-            _log.warning("the model of %s is not exported: %s", self._checkpoint, error)
+        """Reports exports under way that are done; one that failed is tried again when due."""
+        self._deltas.poll()
+        self._versions.poll()
 
     def finish(self, last: Checkpoint) -> None:
         """Exports the model that the experiment wants, or none; `last` is what the ps hold."""
         if self._train.export == NO_EXPORT:
             return
-        if running := self._running:
+        if self._deltas.is_busy or self._versions.is_busy:
             self._ps_calls(
                 "exporting the model",
-                lambda: concurrent.futures.wait([running]),
+                self._await_all,
                 self._engine.inputs.plan.layout.ps_bytes,
             )
             self.poll()
         checkpoint = (self._best() or last) if self._train.export == BEST else last
-        self._checkpoint = checkpoint.name
         if path := self._exporter.exported(checkpoint.name):
             _log.info("%s has the model of %s: delete it to export again", path, checkpoint.name)
             self._report.update(export=path, export_refused=None)
@@ -108,19 +138,32 @@ class RunExports:
             )
         else:
             exported = self._exporter.export_saved(checkpoint, metrics)
-        self._exported(exported)
+        self._exported(checkpoint, exported)
+
+    def _await_all(self) -> None:
+        self._deltas.finish()
+        self._versions.finish()
 
     def _is_due(self) -> bool:
         since = time.monotonic() - self._last
         return self._needs_version or 0 < self._train.export_seconds <= since
 
-    def _begin(self, checkpoint: Checkpoint, work: Callable[[], Callable[[], None]]) -> None:
-        self._checkpoint = checkpoint.name
-        self._running = self._thread.submit(work)
+    def _begin_version(self, checkpoint: Checkpoint) -> None:
+        self._last, self._needs_version = time.monotonic(), False
+        metrics = self._metrics_of(checkpoint)
+        self._judged = self._engine.coordinator.meter.judged_so_far
+        self._versions.begin(checkpoint, lambda: self._export(checkpoint, metrics))
+
+    def _begin_delta(self, version: Version, checkpoint: Checkpoint) -> None:
+        """Begins a delta, unless one is being written."""
+        if self._deltas.is_busy:
+            return
+        metrics = self._metrics_of(checkpoint)
+        self._deltas.begin(checkpoint, lambda: self._export_delta(version, checkpoint, metrics))
 
     def _export(self, checkpoint: Checkpoint, metrics: Mapping[str, float]) -> Callable[[], None]:
         exported = self._exporter.export_saved(checkpoint, metrics)
-        return lambda: self._exported(exported)
+        return lambda: self._exported(checkpoint, exported)
 
     def _export_delta(
         self, version: Version, checkpoint: Checkpoint, metrics: Mapping[str, float]
@@ -128,9 +171,11 @@ class RunExports:
         found = self._exporter.export_delta(version, checkpoint, metrics)
         return lambda: _tell_delta(*found) if found else None
 
-    def _exported(self, exported: Exported) -> None:
+    def _exported(self, checkpoint: Checkpoint, exported: Exported) -> None:
         self._is_refused = exported.refused is not None
-        _log.info("exported the model of %s to %s", self._checkpoint, exported.path)
+        if not self._is_refused:
+            self._newest = None  # until the next checkpoint looks for it
+        _log.info("exported the model of %s to %s", checkpoint.name, exported.path)
         self._report.update(export=exported.newest, export_refused=exported.refused)
 
     def _metrics_of(self, checkpoint: Checkpoint) -> dict[str, float]:
@@ -151,7 +196,8 @@ class RunExports:
 
 def _fits(checkpoint: Checkpoint, version: Version) -> bool:
     """Whether a checkpoint holds whatever has changed since a version."""
-    if checkpoint.base.name == version.base:
+    increment = checkpoint.increment
+    if version.base in (checkpoint.base.name, increment and increment.since.name):
         return True
     # Of a model so small that every checkpoint is full, and no version is needed for that.
     return checkpoint.increment is None and checkpoint.size < TRACKED_BYTES

@@ -264,7 +264,15 @@ class Training:
         is_last = self._queue.finished
         datasets = self._queue.identities()
         is_full = is_last or self._exports.wants_full
-        self._saver.begin(self._queue.state(), datasets, may_commit, tell, is_full, self._losses)
+        self._saver.begin(
+            self._queue.state(),
+            datasets,
+            may_commit,
+            tell,
+            is_full,
+            self._losses,
+            self._exports.delta_base,
+        )
         self._saver.poll()
 
     def _go_on_unless_tasks_change(self) -> None:

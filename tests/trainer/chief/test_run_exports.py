@@ -7,36 +7,48 @@ import pathlib
 import shutil
 import time
 
+import keras
 import numpy as np
 import pytest
 
 import tfps
-from configs.smoke import get_config
+from configs.smoke import Smoke, get_config
 from tests.trainer.serving.server import LIMIT, serving
-from tests.training_fixtures import dataset, inputs_of
+from tests.training_fixtures import inputs_of
+from tfps.checkpoint import commit_marker
 from tfps.errors import UserError
 from tfps.experiment.experiment import Data
 from tfps.export import deltas
 from tfps.export.loaded_model import ExportedModel
+from trainer.chief import exports
 from trainer.chief.interruption import Interruption
 from trainer.chief.monitoring import Monitoring
 from trainer.chief.run import run
 from trainer.chief.wait_limits import WaitLimits
 from trainer.console.terminal import ProgressDisplay
+from trainer.datasets.generation import generate
 from trainer.serving.app import DELTA_HEADER, VERSION_HEADER
 
+LARGE = Smoke(vocabulary=25_000, dim=64)  # of which increments are saved
 BATCH = {"numbers": np.linspace(-1, 1, 80, dtype="f4").reshape(20, 4), "token": np.arange(20)}
 
 
-def trained(directory, has_eval=False, **settings):
+def trained(directory, task=None, has_eval=False, callbacks=(), **settings):
     """The job_dir of a run of twelve epochs with deltas, of which every checkpoint stays."""
-    dataset(directory / "data", records=2000)
     experiment = get_config()
+    experiment = dataclasses.replace(experiment, task=task or experiment.task)
+    generate(experiment, str(directory / "data"), 2000, 3, 0, 0, "smoke", False)
     settings = {"epochs": 12, "export_seconds": 1e9, "export_deltas": True, **settings}
     train = dataclasses.replace(experiment.train, keep_exports=9, keep_checkpoints=20, **settings)
     path = str(directory / "data")
     data = Data(train=path, eval=path if has_eval else "")
-    inputs = inputs_of(dataclasses.replace(experiment, data=data, train=train), directory / "job")
+    experiment = dataclasses.replace(
+        experiment,
+        data=data,
+        train=train,
+        callbacks=lambda task: list(callbacks),
+    )
+    inputs = inputs_of(experiment, directory / "job")
     display = ProgressDisplay(io.StringIO(), False)
     run(inputs, WaitLimits(), Interruption(grace_seconds=0.0), display, Monitoring())
     return directory / "job"
@@ -80,6 +92,38 @@ def test_checkpoints_between_two_versions_are_deltas_of_the_first(job):
     saved = {path.name for path in (job / "checkpoints").iterdir()}
     assert {described.version, described.checkpoint} <= saved
     assert deltas.numbers(str(job / "export" / "2")) == []
+
+
+@pytest.mark.slow
+def test_deltas_of_a_version_are_exported_while_the_next_is_written(tmp_path, monkeypatch):
+    base = tmp_path / "job" / "export"
+    write, checkpoints = exports.export, []
+
+    def newest_delta():
+        found = deltas.numbers(str(base / "1"))
+        return deltas.describe(deltas.path_of(str(base / "1"), found[-1])) if found else None
+
+    def write_once_there_is_a_later_delta(task, parameters, path, sample, form, facts):
+        if path.endswith("/2"):
+            checkpoints.append(facts["checkpoint"])
+            await_until(lambda: (last := newest_delta()) and last.checkpoint > checkpoints[0])
+        return write(task, parameters, path, sample, form, facts)
+
+    class Patient(keras.callbacks.Callback):
+        """Trains no further than the test needs before versions are there."""
+
+        def on_epoch_end(self, epoch, logs=None):
+            if version := {1: "1", 8: "2"}.get(epoch):
+                await_until((base / version).exists)
+
+    monkeypatch.setattr(exports, "export", write_once_there_is_a_later_delta)
+    job = trained(tmp_path, LARGE, callbacks=[Patient()], export_seconds=0.001)
+    saved = commit_marker.read(str(job / "checkpoints" / newest_delta().checkpoint))
+    assert (saved.increment.since.name, saved.base.name) == (newest_delta().version, checkpoints[0])
+    changed, later = (ExportedModel.load(str(base / number)) for number in "12")
+    assert changed.update()
+    values = [model.predict(BATCH)["predictions"] for model in (changed, later)]
+    assert not np.array_equal(*values)
 
 
 def test_a_model_that_is_followed_takes_deltas_and_versions(job, tmp_path):
