@@ -24,6 +24,7 @@ from typing import Any
 import psutil
 
 from benchmarks.datasets import ROOT
+from benchmarks.systems import task_of
 from tfps.experiment import field_flags
 
 MODES = {
@@ -171,11 +172,8 @@ def slow_down(launcher: int) -> Iterator[None]:
 
 
 def _worker(launcher: int) -> psutil.Process | None:
-    for child in psutil.Process(launcher).children():
-        task = json.loads(child.environ().get("TF_CONFIG", "{}")).get("task")
-        if task == {"type": "worker", "index": 0}:
-            return child
-    return None
+    children = psutil.Process(launcher).children(recursive=True)
+    return next((each for each in children if task_of(each) == "worker-0"), None)
 
 
 def table(runs: list[dict[str, Any]]) -> list[str]:

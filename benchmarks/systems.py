@@ -13,6 +13,7 @@ import psutil
 from benchmarks import datasets
 from benchmarks.cases import FLAGS_OF_PARTS, STEP, TFPS, UNWATCHED, Case
 
+_LOG = re.compile(r"--tensorflow_log=.*/(?P<task>[a-z]+-\d+)\.log")
 _PROGRESS = re.compile(
     r"epoch 1/1: (?P<examples>[\d,]+) of [\d,]+ records, .*loss (?P<loss>[^\s,]+)"  # of tfps
     r"|^TRAINED (?P<peer_examples>\d+) loss (?P<peer_loss>\S+)"
@@ -90,7 +91,7 @@ def progress(line: str) -> tuple[int, float] | None:
 
 
 def tasks(process: int, root: str) -> dict[str, int]:
-    """The process ids of a system by task, from the TF_CONFIG that each was started with.
+    """The process ids of a system by task.
 
     Args:
         process: The process that was started.
@@ -98,8 +99,18 @@ def tasks(process: int, root: str) -> dict[str, int]:
     """
     found = {root: process}
     for child in psutil.Process(process).children(recursive=True):
-        config = child.environ().get("TF_CONFIG")
-        task = json.loads(config)["task"] if config else {"type": "other", "index": child.pid}
         # What a task itself started has its environment, and comes after it.
-        found.setdefault(f"{task['type']}-{task['index']}", child.pid)
+        found.setdefault(task_of(child) or f"other-{child.pid}", child.pid)
     return found
+
+
+def task_of(process: psutil.Process) -> str | None:
+    """What a process is, such as "worker-0": from the TF_CONFIG that it was started with.
+
+    A task of `cloud.local` is a fork, and has its log's name instead.
+    """
+    if config := process.environ().get("TF_CONFIG"):
+        task = json.loads(config)["task"]
+        return f"{task['type']}-{task['index']}"
+    logs = [_LOG.fullmatch(each) for each in process.cmdline()]
+    return next((log["task"] for log in logs if log), None)

@@ -19,6 +19,7 @@ _ORDER = "CUDA_DEVICE_ORDER"
 _NONE = "-1"
 _QUERY = ("nvidia-smi", "--query-gpu=index", "--format=csv,noheader")
 _ANSWER_SECONDS = 60.0
+SHARED = {"PYTHONUNBUFFERED": "1"}  # what every task has in its environment
 TaskEnvironments = Mapping[tuple[str, int], Mapping[str, str]]
 
 
@@ -157,7 +158,7 @@ def commands(
             argv = [sys.executable, "-m", spec.module, *spec.arguments, f"--tensorflow_log={log}"]
             if job == "chief" and progress:
                 argv.append(f"--progress={progress}")
-            own = {**spec.environment, "PYTHONUNBUFFERED": "1"}
+            own = {**spec.environment, **SHARED}
             if not tasks.is_local:
                 own[TF_CONFIG] = tasks.tf_config(job, index)
             own |= gpus.get((job, index), {})

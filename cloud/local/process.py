@@ -1,8 +1,10 @@
 """One running process of a task, which cannot outlive its launcher."""
 
-import ctypes
+import contextlib
+import functools
 import heapq
 import itertools
+import json
 import os
 import selectors
 import signal
@@ -11,15 +13,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
+from cloud.local import forking, lifetime
 from cloud.local.command import Command
+from cloud.local.fork import Order
 from tfps.errors import RunError, UserError
 
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None, use_errno=True)  # loaded here: a child may not after its fork
 _TAIL_BYTES = 8192
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SAID_BYTES = 64  # at most, of a process's id or its end
+_STARTER = "the process that starts all tasks"
 
 
 class Events:
@@ -80,15 +83,15 @@ def _noted(number: int, frame: object) -> None:
     """Python's half of a handler; the signal is read from the wakeup descriptor."""
 
 
-class Process:
-    """A started command, in its own session, its stdout and stderr in one pipe.
+class TaskStarter:
+    """A process whose forks tasks are (`cloud.local.forking`); a context manager.
 
-    Linux kills the process (SIGKILL) as soon as the launcher is gone, however that ended. What the
-    process itself started and left behind in its group is killed when it ends.
+    Linux kills it (SIGKILL), and the tasks with it, as soon as the launcher is gone, however that
+    ended.
     """
 
-    def __init__(self, command: Command):
-        """Starts the command.
+    def __init__(self, module: str | None, environ: Mapping[str, str]):
+        """Starts it, for it to load a module in an environment.
 
         Must be called in the main thread: Linux ties the death signal to the *thread* that started
         the child, so a child started in a passing thread would be killed when that thread ends.
@@ -96,46 +99,89 @@ class Process:
         check_system()
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("processes are started in the main thread only")
-        self.command = command
-        self.log_start = command.log.stat().st_size if command.log.is_file() else 0
-        # Until the child has its own signal handling, a signal to the launcher's group must not run
-        # the launcher's handlers in the child: both would report it.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+        self._orders, orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self._popen = subprocess.Popen(
-                command.argv,
-                env=dict(command.environ),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                bufsize=0,
+                [sys.executable, "-m", forking.__name__, *([module] if module else [])],
+                env=dict(environ),
+                stdin=orders.fileno(),
                 start_new_session=True,
-                preexec_fn=_child_setup(),
+                preexec_fn=functools.partial(lifetime.end_with, os.getpid()),
             )
         except (OSError, subprocess.SubprocessError) as error:
-            raise RunError(f"cannot start {command.name}: {error}") from error
+            raise RunError(f"cannot start tasks: {error}") from error
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        assert self._popen.stdout is not None
-        self.output = self._popen.stdout.fileno()  # where the pipe is read; it does not block
+            orders.close()
+
+    def wait(self) -> None:
+        """Waits until it has loaded.
+
+        Raises:
+            RunError: It ended instead; why stands on stderr.
+        """
+        if self._orders.recv(len(forking.LOADED)) != forking.LOADED:
+            raise RunError(f"{_STARTER} has ended while it loaded; its message is above")
+
+    def start(self, order: Order, output: int) -> socket.socket:
+        """Starts a task, whose stdout and stderr are an open file; where its end is told.
+
+        Its id comes there first, with a file that stands for it.
+        """
+        told, telling = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        text = os.memfd_create("order")
+        with telling, os.fdopen(text, "wb") as file:
+            file.write(json.dumps(order).encode())
+            file.flush()
+            socket.send_fds(self._orders, [b"\0"], [text, telling.fileno(), output, output])
+        return told
+
+    def __enter__(self) -> "TaskStarter":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._orders.close()
+        self._popen.kill()  # it may be loading
+        self._popen.wait()
+
+
+class Process:
+    """A started command, in its own session, its stdout and stderr in one pipe.
+
+    What the process itself started and left behind in its group is killed when it ends.
+    """
+
+    def __init__(self, command: Command, starter: TaskStarter):
+        """Starts the command."""
+        self.command = command
+        self.log_start = command.log.stat().st_size if command.log.is_file() else 0
+        self.output, writing = os.pipe()  # where the pipe is read; it does not block
         os.set_blocking(self.output, False)
+        try:
+            order = Order(list(command.argv), dict(command.environ))
+            self._told = starter.start(order, writing)
+            said, [self._handle], _, _ = socket.recv_fds(self._told, _SAID_BYTES, 1)
+        except (OSError, ValueError) as error:
+            os.close(self.output)
+            raise RunError(f"cannot start {command.name}: {_STARTER} is gone") from error
+        finally:
+            os.close(writing)
+        self.pid = int(said)  # its group's id, too
+        self._told.setblocking(False)
+        self._code: int | None = None
 
     @property
-    def pid(self) -> int:
-        """The process id, which is its group's id too."""
-        return self._popen.pid
+    def end(self) -> socket.socket:
+        """Where there is something to read once the process has ended."""
+        return self._told
 
     def poll(self) -> int | None:
-        """Once the process has ended, kills its group; exit code, or minus a signal's number."""
-        if self._popen.returncode is None:
-            # The ended process stays a zombie until the group is killed, so that its id cannot
-            # meanwhile become someone else's.
-            flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-            if os.waitid(os.P_PID, self.pid, flags) is None:
-                return None
-            os.killpg(self.pid, signal.SIGKILL)
-            self._popen.wait()
-        return self._popen.returncode
+        """Once the process and its group have ended: exit code, or minus a signal's number."""
+        if self._code is None:
+            with contextlib.suppress(BlockingIOError):
+                said = self._told.recv(_SAID_BYTES)
+                # Nothing is said where the starter is gone; Linux has killed the process then.
+                self._code = int(said.split()[0]) if said else -signal.SIGKILL
+        return self._code
 
     def log_tail(self, count: int) -> list[str]:
         """The last so many lines that the process has written to its log file."""
@@ -148,20 +194,22 @@ class Process:
 
     def send(self, number: signal.Signals) -> None:
         """Sends a signal to the process, unless it has ended."""
-        if self._popen.returncode is None:
-            os.kill(self.pid, number)
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._handle, number)
 
     def kill(self) -> None:
-        """Kills the process and its group, unless it has ended."""
-        if self._popen.returncode is None:
-            os.killpg(self.pid, signal.SIGKILL)
+        """Kills the process, and with it its group, unless it has ended."""
+        self.send(signal.SIGKILL)
 
     def close(self) -> None:
-        """Kills, reaps and closes whatever there still is."""
+        """Kills, awaits and closes whatever there still is."""
         self.kill()
-        self._popen.wait()
-        assert self._popen.stdout is not None
-        self._popen.stdout.close()
+        if self._code is None:
+            self._told.setblocking(True)
+            self.poll()
+        self._told.close()
+        os.close(self._handle)
+        os.close(self.output)
 
 
 def check_system() -> None:
@@ -173,14 +221,6 @@ def check_system() -> None:
         )
 
 
-def end_with(parent: int) -> None:
-    """Has Linux kill this process when the thread of its parent that started it ends."""
-    if _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-    if os.getppid() != parent:  # it ended before the line above took effect
-        os._exit(128 + signal.SIGKILL)
-
-
 def how_ended(code: int) -> str:
     """What an exit code of `subprocess` says, for people."""
     if code >= 0:
@@ -189,16 +229,3 @@ def how_ended(code: int) -> str:
         return f"was killed by {signal.Signals(-code).name}"
     except ValueError:  # real-time signals have no name
         return f"was killed by signal {-code}"
-
-
-def _child_setup() -> Callable[[], None]:
-    """What the child does between fork and exec."""
-    launcher = os.getpid()
-
-    def setup() -> None:
-        end_with(launcher)
-        for number in _STOP_SIGNALS:
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
-
-    return setup

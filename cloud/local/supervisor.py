@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from cloud.local.command import Command
 from cloud.local.faults import Fault, FaultInjector
-from cloud.local.process import Events, Process, how_ended
+from cloud.local.process import Events, Process, TaskStarter, how_ended
 from cloud.local.task_output import TaskOutput
 from tfps.errors import EXIT_RUN, EXIT_USER
 
@@ -34,12 +34,14 @@ class Supervisor:
         commands: Sequence[Command],
         limits: Limits,
         relay: TaskOutput,
+        starter: TaskStarter,
         faults: Sequence[Fault] = (),
         others: int = 0,
     ):
         self._commands = commands
         self._limits = limits
         self._relay = relay
+        self._starter = starter
         self._faults = FaultInjector(faults, self._say)
         self._others = others
         self._running: dict[str, Process] = {}
@@ -57,7 +59,7 @@ class Supervisor:
         That is 128 + n when it died by signal n too often; `EXIT_USER` or `EXIT_RUN` when the
         launcher had to end the run.
         """
-        with Events((*_stop_signals(), signal.SIGCHLD), self._on_signal) as self._events:
+        with Events(_stop_signals(), self._on_signal) as self._events:
             try:
                 for command in self._commands:
                     self._start(command)
@@ -76,9 +78,10 @@ class Supervisor:
         return self._chief_code if self._code is None else self._code
 
     def _start(self, command: Command) -> None:
-        process = Process(command)
+        process = Process(command, self._starter)
         self._running[command.name] = process
         self._events.watch(process.output, lambda: self._relay_output(process, reads=1))
+        self._events.watch(process.end.fileno(), lambda: self._look_for_end(process))
 
     def _relay_output(self, process: Process, reads: int) -> None:
         """Relays what a process has written, in at most so many reads."""
@@ -95,12 +98,7 @@ class Supervisor:
                 self._faults.read(data)
 
     def _on_signal(self, number: int) -> None:
-        if number == signal.SIGCHLD:
-            for process in list(self._running.values()):
-                code = process.poll()
-                if code is not None:
-                    self._on_end(process, code)
-        elif self._is_ending:
+        if self._is_ending:
             self._say(f"{signal.Signals(number).name} again: killing every task")
             for process in self._running.values():
                 process.kill()
@@ -109,6 +107,12 @@ class Supervisor:
             name = signal.Signals(number).name
             self._say(f"{name}: passed on to the chief, which has {grace:g} s; again kills at once")
             self._end_chief(signal.Signals(number), grace)
+
+    def _look_for_end(self, process: Process) -> None:
+        code = process.poll()
+        if code is not None:
+            self._events.forget(process.end.fileno())
+            self._on_end(process, code)
 
     def _on_timeout(self) -> None:
         if not self._is_ending:

@@ -17,7 +17,7 @@ from cloud.job_spec import JobSpec
 from cloud.local import command, supervisor
 from cloud.local.command import Ports, commands
 from cloud.local.faults import parse
-from cloud.local.process import check_system
+from cloud.local.process import TaskStarter, check_system
 from cloud.local.task_output import TaskOutput
 from cloud.target import Request, Target
 from tfps.cluster import resources
@@ -108,7 +108,12 @@ class LocalTarget(Target):
             job, environ = _with_port(spec, ports.numbers), _environ(is_terminal)
             planned = commands(tasks, job, log_dir, environ, progress, owned)
             others = int(spec.chief_works)
-            return supervisor.Supervisor(planned, limits, relay, faults, others).run()
+            shared = {**environ, **spec.environment, **command.SHARED}
+            if loaded := _loaded_for(spec.module):
+                relay.line(supervisor.NAME, "loading TensorFlow, once for all tasks")
+            with TaskStarter(loaded, shared) as starter:
+                starter.wait()
+                return supervisor.Supervisor(planned, limits, relay, starter, faults, others).run()
 
     def plan(self, spec: JobSpec) -> int:
         """Lets a chief print its plan for so many tasks and end; it contacts nobody."""
@@ -151,6 +156,16 @@ def _is_runnable(module: str) -> bool:
     except (ModuleNotFoundError, ValueError):
         return False
     return found is not None
+
+
+def _loaded_for(module: str) -> str | None:
+    """What is loaded once for all tasks of a module.
+
+    Another module than the trainer loads by itself; where there are GPUs each task does, since a
+    fork of a process that has used CUDA cannot.
+    """
+    is_known = module == JobSpec.module and not os.path.exists("/dev/nvidiactl")
+    return "trainer.loaded" if is_known else None
 
 
 def _made(log_dir: pathlib.Path | None) -> pathlib.Path:

@@ -119,8 +119,8 @@ class Program:
         # What a task has started has its environment, but for that worker; and comes after it.
         for child in [*children, *(each for x in children for each in _descendants(x))]:
             with contextlib.suppress(psutil.NoSuchProcess, KeyError):
-                task = json.loads(started.environ_of(child)["TF_CONFIG"])["task"]
-                found.setdefault(f"{task['type']} {task['index']}", child)
+                if task := started.task_of(child):
+                    found.setdefault(task, child)
         return found
 
     def terminate(self) -> None:

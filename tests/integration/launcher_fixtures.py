@@ -156,6 +156,7 @@ from cloud.job_spec import JobSpec
 from cloud.local.command import Ports
 from cloud.local.task_output import TaskOutput
 from cloud.job_spec import Role
+from cloud.local.process import TaskStarter
 from cloud.local.supervisor import Limits, Supervisor
 from tfps.cluster.spec import Cluster
 with Ports(1 + {workers} + {ps}) as ports:
@@ -164,7 +165,9 @@ with Ports(1 + {workers} + {ps}) as ports:
     spec = JobSpec("acting", ("--x",), (Role("chief"),), "acting")
     planned = commands(tasks, spec, pathlib.Path({str(tmp_path)!r}), os.environ, None, {{}})
     relay = TaskOutput(1, is_terminal=False, has_colour=False)
-    sys.exit(Supervisor(planned, Limits(**{limits!r}), relay).run())
+    with TaskStarter(None, os.environ) as starter:
+        starter.wait()
+        sys.exit(Supervisor(planned, Limits(**{limits!r}), relay, starter).run())
 """
         )
         return start(command=[str(tmp_path / "driver.py")])

@@ -13,6 +13,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import IO
 
+from cloud.local import forking
+from cloud.local.fork import Order
 from tests.loaded import environment, started
 from tests.project import ROOT
 
@@ -30,7 +32,7 @@ class Fork:
         cpu_seconds: What it and its children used, once it has ended.
     """
 
-    def __init__(self, pid: int, told: IO[str], stdout: IO[bytes] | None = None) -> None:
+    def __init__(self, pid: int, told: socket.socket, stdout: IO[bytes] | None = None) -> None:
         self.pid, self._told, self.stdout = pid, told, stdout
         self.returncode: int | None = None
         self.cpu_seconds = 0.0
@@ -61,7 +63,7 @@ class Fork:
 
     def _wait(self) -> None:
         with self._told:
-            said = self._told.readline()
+            said = self._told.recv(64)
         # Where the loaded process is gone, so are its forks.
         code, seconds = said.split() if said else (-signal.SIGKILL, 0)
         self.cpu_seconds = float(seconds)
@@ -148,7 +150,7 @@ class Loaded:
         self._removed = tempfile.TemporaryDirectory(prefix="tfps-started-")
         self.directory = self._removed.name
         started.look_in(self.directory)
-        self._lock = threading.Lock()
+        self._lock, self._has_loaded = threading.Lock(), False
         self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._environ = {
             **(_at_first or os.environ),
@@ -193,16 +195,19 @@ class Loaded:
             output: Open file for its stdout.
             errors: Open file for its stderr.
         """
-        told, telling = os.pipe()
-        full = {**environ, started.VARIABLE: self.directory}
-        text = json.dumps({"argv": list(argv), "environ": full})
-        with self._lock:
-            socket.send_fds(self._socket, [text.encode()], [output, errors, telling])
-            os.close(telling)
-            said = os.fdopen(told)
-            pid = said.readline()
+        told, telling = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        order = Order(list(argv), {**environ, started.VARIABLE: self.directory})
+        with self._lock, telling, os.fdopen(os.memfd_create("order"), "w") as file:
+            if not self._has_loaded:
+                self._has_loaded = self._socket.recv(64) == forking.LOADED
+            json.dump(order, file)
+            file.flush()
+            files = [file.fileno(), telling.fileno(), output, errors]
+            socket.send_fds(self._socket, [b"\0"], files)
+        pid, handles, _, _ = socket.recv_fds(told, 64, 1)
         assert pid, f"the loaded process forks no more: {self._errors.read_text()}"
-        return Fork(int(pid), said)
+        os.close(*handles)
+        return Fork(int(pid), told)
 
     def end(self) -> None:
         """Ends it, and its forks with it."""

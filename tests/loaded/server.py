@@ -1,17 +1,16 @@
 """A process that has loaded TensorFlow and the trainer, and forks for each order."""
 
-import ctypes
-import gc
 import importlib
-import json
 import os
-import selectors
 import signal
-import socket
+import subprocess
 import sys
-from typing import NoReturn
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
-from tests.loaded import environment, forked
+from cloud.local import fork, forking
+from cloud.local.fork import Order
+from tests.loaded import environment, started
 
 # What most programs import. None of them defines a flag: that is for the programs themselves.
 _MODULES = (
@@ -25,55 +24,8 @@ _MODULES = (
     "trainer.datasets.shard_scan",
     "google.cloud.storage",
 )
-_PR_SET_PDEATHSIG = 1
-_MOST_BYTES = 1 << 18  # of an order
-
-
-class Server:
-    """Forks for each order, and tells how the forks have ended."""
-
-    def __init__(self, orders: socket.socket) -> None:
-        self._orders = orders
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(orders, selectors.EVENT_READ)
-        self._libc = ctypes.CDLL(None)
-
-    def run(self) -> None:
-        """Runs until nobody can order any more."""
-        while True:
-            for key, _ in self._selector.select():
-                if key.data:
-                    self._tell_end(key.fd, *key.data)
-                elif not self._take_order():
-                    return
-
-    def _take_order(self) -> bool:
-        text, files, _, _ = socket.recv_fds(self._orders, _MOST_BYTES, 3)
-        if not text:
-            return False
-        order = json.loads(text)
-        output, errors, told = files
-        pid = os.fork()
-        if not pid:
-            self._become(order, output, errors, told)
-        os.close(output)
-        os.close(errors)
-        self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, told))
-        return True
-
-    def _become(self, order: dict, output: int, errors: int, told: int) -> NoReturn:
-        os.setsid()
-        self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        os.write(told, f"{os.getpid()}\n".encode())
-        forked.run(order["argv"], order["environ"], output, errors)
-
-    def _tell_end(self, file: int, pid: int, told: int) -> None:
-        _, status, used = os.wait4(pid, 0)
-        self._selector.unregister(file)
-        os.close(file)
-        seconds = used.ru_utime + used.ru_stime
-        os.write(told, f"{os.waitstatus_to_exitcode(status)} {seconds}\n".encode())
-        os.close(told)
+_loaded: dict[str, str] = {}  # the environment in which everything was loaded
+_Popen, _begin = subprocess.Popen, fork._begin
 
 
 def main() -> None:
@@ -83,10 +35,56 @@ def main() -> None:
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     for module in _MODULES:
         importlib.import_module(module)
-    gc.freeze()  # no fork looks through what was loaded, nor copies it by that
-    forked.begin_here()
-    orders = socket.socket(fileno=os.dup(sys.stdin.fileno()))
-    Server(orders).run()
+    _loaded.update(os.environ)
+    fork._begin = _begin_here
+    forking.main()
+
+
+def _begin_here(order: Order) -> None:
+    """Begins a program that others find, and whose launcher finds everything loaded, too."""
+    environ = environment.DEFAULTS | order.environ
+    _begin(Order(order.argv, environ))
+    started.note(order.argv, order.environ)
+    subprocess.Popen = _Started
+
+
+class _Started(_Popen):
+    """A process; what forks tasks is a fork of this process, where that is the same."""
+
+    def __new__(cls, argv: Sequence[str], **options: Any) -> Any:
+        is_starter = list(argv[1:3]) == ["-m", forking.__name__]
+        if is_starter and environment.is_same(options["env"], _loaded):
+            return _Fork(argv, **options)
+        return super().__new__(cls)
+
+
+class _Fork:
+    """What `cloud.local.process` uses of a `subprocess.Popen`."""
+
+    def __init__(self, argv: Sequence[str], **options: Any) -> None:
+        self._pid = os.fork()
+        if not self._pid:
+            self._become(Order(list(argv), dict(options["env"])), **options)
+
+    def kill(self) -> None:
+        """As `subprocess.Popen.kill` does."""
+        os.kill(self._pid, signal.SIGKILL)
+
+    def wait(self) -> int:
+        """As `subprocess.Popen.wait` does."""
+        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+
+    def _become(self, order: Order, **options: Any) -> NoReturn:
+        try:
+            os.setsid()
+            options["preexec_fn"]()
+            fork._take(options["stdin"], 1, 2)
+            signal.set_wakeup_fd(-1)
+            _begin_here(order)
+            sys.argv[:] = order.argv[2:]
+            forking.main()
+        finally:
+            fork._end(0)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import IO
 
-from cloud.local.process import end_with, how_ended
+from cloud.local.lifetime import end_with
+from cloud.local.process import how_ended
 from tfps.cluster.spec import CLUSTER_SPEC, TF_CONFIG, TF_CONFIG_FILE, Cluster, refuse_taken_port
 from tfps.cluster.tf_config import chief_worker_environment
 from tfps.errors import EXIT_OK, EXIT_USER

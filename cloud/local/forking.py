@@ -1,0 +1,92 @@
+"""Forks a task for each order: `python -m cloud.local.forking [MODULE]`.
+
+TensorFlow takes seconds to load, most of what a short run costs. This process loads a module once;
+its forks have it, and are processes of their own in all else. Orders come by the socket that is
+stdin; it ends, and its forks with it, once nobody can order any more.
+"""
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+
+import setproctitle
+
+from cloud.local import fork
+from cloud.local.fork import Order
+
+FILES = 4  # that come with an order: it, where it is told of, stdout and stderr
+LOADED = b"loaded"
+
+
+class ForkServer:
+    """Forks for each order, and tells how the forks have ended."""
+
+    def __init__(self, orders: socket.socket):
+        self._orders = orders
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(orders, selectors.EVENT_READ)
+
+    def run(self) -> None:
+        """Runs until nobody can order any more."""
+        self._orders.send(LOADED)
+        while True:
+            for key, _ in self._selector.select():
+                if key.data:
+                    self._tell_end(key.fd, *key.data)
+                elif not self._take_order():
+                    return
+
+    def _take_order(self) -> bool:
+        _, files, _, _ = socket.recv_fds(self._orders, 1, FILES)
+        if not files:
+            return False
+        order, telling, *output = files
+        told, parent = socket.socket(fileno=telling), os.getpid()
+        pid = os.fork()
+        if not pid:
+            fork.become(_read(order), output, parent)
+        for file in (order, *output):
+            os.close(file)
+        ended = os.pidfd_open(pid)
+        socket.send_fds(told, [str(pid).encode()], [ended])
+        self._selector.register(ended, selectors.EVENT_READ, (pid, told))
+        return True
+
+    def _tell_end(self, ended: int, pid: int, told: socket.socket) -> None:
+        # It stays a zombie until its group is killed: nobody else gets its id meanwhile.
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        with contextlib.suppress(ProcessLookupError):  # it had no group of its own yet
+            os.killpg(pid, signal.SIGKILL)
+        _, status, used = os.wait4(pid, 0)
+        self._selector.unregister(ended)
+        os.close(ended)
+        said = f"{os.waitstatus_to_exitcode(status)} {used.ru_utime + used.ru_stime}"
+        with told:
+            told.send(said.encode())
+
+
+def _read(order: int) -> Order:
+    os.lseek(order, 0, os.SEEK_SET)
+    with os.fdopen(order, "rb") as file:
+        return Order(*json.load(file))
+
+
+def main() -> None:
+    """Loads the module that is named, and serves."""
+    orders = socket.socket(fileno=os.dup(sys.stdin.fileno()))
+    # It looks for where the title is, which no fork finds once it has another environment.
+    setproctitle.getproctitle()
+    for module in sys.argv[1:]:
+        importlib.import_module(module)
+    gc.freeze()  # no fork looks through what was loaded, nor copies it by that
+    ForkServer(orders).run()
+
+
+if __name__ == "__main__":
+    main()

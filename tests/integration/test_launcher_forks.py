@@ -1,0 +1,69 @@
+"""The process of which the local launcher's tasks are forks."""
+
+import contextlib
+import signal
+import time
+
+import psutil
+from launcher_fixtures import PATIENCE, start_fixture, write_fixture  # noqa: F401
+
+LOADING = "loading TensorFlow"
+
+
+def starter_of(launcher):
+    """The process of which tasks are forks, once it is there."""
+    deadline = time.monotonic() + PATIENCE
+    while not (found := psutil.Process(launcher.process.pid).children()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return found[0]
+
+
+def await_end(process):
+    """Waits until a process has ended, be it that nobody asks how."""
+    deadline = time.monotonic() + PATIENCE
+    with contextlib.suppress(psutil.NoSuchProcess):
+        while process.status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_a_task_is_listed_as_what_it_runs(write, start, tmp_path):
+    write("serve()")
+    launcher = start("--workers=1", "--ps=1", args=["--a=1"])
+    pid = int(launcher.see(r"worker 0\] serving (\d+)")[1])
+    task = psutil.Process(pid)
+    log = f"--tensorflow_log={tmp_path}/logs/worker-0.log"
+    assert task.cmdline()[1:] == ["-m", "acting", "--a=1", log]
+    assert task.ppid() == starter_of(launcher).pid
+
+
+def test_tasks_end_with_the_process_that_starts_them(write, start):
+    write("serve()")
+    launcher = start("--workers=1", "--ps=1", "--max_restarts=9")
+    task = psutil.Process(int(launcher.see(r"worker 0\] serving (\d+)")[1]))
+    starter_of(launcher).kill()
+    assert launcher.finish() == 3
+    await_end(task)
+    said = launcher.process.stderr.read().decode()
+    assert said.startswith("error: cannot start ")
+    assert said.endswith(": the process that starts all tasks is gone\n")
+
+
+def test_a_signal_while_tensorflow_loads_ends_the_launcher(start):
+    launcher = start("--module=trainer.task", args=["--config=a.py", "--job_dir=b"])
+    launcher.see(LOADING)
+    starter = starter_of(launcher)
+    launcher.process.send_signal(signal.SIGINT)
+    assert launcher.finish() == 128 + signal.SIGINT
+    assert launcher.process.stderr.read() == b""
+    await_end(starter)
+
+
+def test_what_cannot_be_loaded_is_said_once(start, tmp_path):
+    (tmp_path / "tensorflow.py").write_text("raise ImportError('a broken installation')\n")
+    launcher = start("--module=trainer.task", args=["--config=a.py", "--job_dir=b"])
+    assert launcher.finish() == 3
+    said = launcher.process.stderr.read().decode()
+    assert said.count("ImportError: a broken installation") == 1
+    assert "error: the process that starts all tasks has ended while it loaded" in said
