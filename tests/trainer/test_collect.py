@@ -56,7 +56,8 @@ def collect(
     def watch() -> None:
         deadline = time.monotonic() + PATIENCE
         while len(list(output.glob("*/manifest.json"))) < ended and time.monotonic() < deadline:
-            time.sleep(0.05)
+            if stop.wait(0.05):
+                return
         stop.set()
 
     watcher = threading.Thread(target=watch)
