@@ -65,6 +65,11 @@ def main() -> int:
     if not _FLAGS.dry_run:
         resources.allow_files_of_task(cluster)
         _log.info("running as %s", Platform.of(os.environ).role(cluster))
+        if cluster.first_worker_leads:
+            _log.info(
+                "TF_CONFIG has no chief: its worker 0 takes the chief's place, its worker 1 is "
+                "worker 0 here, and so on"
+            )
     if has_worker:
         worker_keeper.tell(cluster)
     if cluster.job == "ps" or (cluster.job == "chief" and cluster.ps):

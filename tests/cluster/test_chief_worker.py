@@ -36,7 +36,7 @@ def test_without_being_asked_nobody_does():
 
 def test_the_worker_has_the_chiefs_variables_with_a_task_of_its_own():
     environ = chiefs(environment="cloud") | {"HOME": "/root"}
-    own = chief_worker_environment(environ, 2)
+    own = chief_worker_environment(environ, decode(environ, 0))
     assert own["HOME"] == "/root"
     assert json.loads(own["TF_CONFIG"])["environment"] == "cloud"
     cluster = decode(own, 0)
@@ -48,7 +48,7 @@ def test_the_worker_finds_a_large_cluster_in_the_chiefs_file(tmp_path):
     config, text = cluster_in_file.split(chiefs()["TF_CONFIG"])
     (tmp_path / "cluster.json").write_text(text)
     environ = {"TF_CONFIG": config, "TF_CONFIG_FILE": str(tmp_path / "cluster.json")}
-    own = decode(chief_worker_environment(environ, 2), 0)
+    own = decode(chief_worker_environment(environ, decode(environ, 0)), 0)
     assert own == decode(environ, 0).of_chief_worker
     assert own.address == "c:2223"
 
@@ -59,7 +59,7 @@ def test_vertex_ai_has_two_variables(has_both):
     environ = {"CLUSTER_SPEC": json.dumps(job)}
     if has_both:
         environ |= chiefs({"chief": ["c:2222"], "worker": ["w0:2222"], "ps": ["p0:2222"]})
-    own = chief_worker_environment(environ, 1)
+    own = chief_worker_environment(environ, decode(environ, 0))
     assert json.loads(own["CLUSTER_SPEC"])["task"] == {
         "type": "workerpool1",
         "index": 1,
@@ -79,7 +79,7 @@ def test_an_ipv6_address_keeps_its_brackets():
         (
             SPEC | {"ps": ["C:2223"]},
             0,
-            "would have the address C:2223 of ps 0; name another port with --chief_worker_port",
+            "would have the address C:2223 of ps 0; name another port with --chief_works ",
         ),
         (SPEC, 2222, "would have the address c:2222 of chief"),
         (SPEC | {"chief": ["c:65535"]}, 0, "the chief's port, 65535, is the last"),
@@ -101,5 +101,7 @@ def test_without_a_cluster_there_is_nobody_beside_whom_to_work():
 
 def test_its_port_is_given_by_a_flag():
     cluster = decode(chiefs(), 0)
-    assert "another one with --chief_worker_port" in str(port_error(cluster.of_chief_worker, "x"))
+    assert "another one with --chief_works --chief_worker_port=" in str(
+        port_error(cluster.of_chief_worker, "x")
+    )
     assert "another one in TF_CONFIG" in str(port_error(cluster, "x"))

@@ -136,12 +136,23 @@ MALFORMED = [
         "cluster.chief has 2 addresses",
         "keep exactly one",
     ),
-    ("no chief", encoded(spec_with(chief=None)), "no chief", "add cluster.chief"),
     (
-        "no chief and no ps",
-        encoded({"worker": ["w0:1", "w1:1"]}),
+        "ps alone",
+        encoded({"ps": ["p:1"]}, {"type": "ps", "index": 0}),
         "no chief",
-        "add cluster.chief",
+        "add cluster.ch",
+    ),
+    (
+        "no chief, and a worker too far",
+        encoded(spec_with(chief=None), {"type": "worker", "index": 3}),
+        "task.index is 3, but cluster.worker has 3 address(es)",
+        "list all addresses",
+    ),
+    (
+        "no chief, and no port for the worker next to it",
+        encoded({"worker": ["w:65535"], "ps": ["p:1"]}),
+        "the chief's port, 65535, is the last",
+        "--chief_worker_port",
     ),
     (
         "no workers",

@@ -34,6 +34,8 @@ class Cluster:
     job: str = "chief"
     index: int = 0
     chief_works: bool = False  # whether the last worker is the one next to the chief
+    # whether TF_CONFIG has no chief: its worker 0 is the chief here, its worker 1 worker 0
+    first_worker_leads: bool = False
 
     @property
     def is_local(self) -> bool:
@@ -141,7 +143,7 @@ def refuse_taken_port(cluster: Cluster) -> None:
 def port_error(cluster: Cluster, reason: str) -> UserError:
     """The error of a task that cannot serve, for a reason as the system or TensorFlow says it."""
     is_chief_worker = cluster.chief_works and cluster.task == cluster.of_chief_worker.task
-    where = "with --chief_worker_port" if is_chief_worker else "in TF_CONFIG"
+    where = "with --chief_works --chief_worker_port=PORT" if is_chief_worker else "in TF_CONFIG"
     return UserError(
         f"{cluster.name} cannot serve at {cluster.address}: {reason}; free the port, or give this "
         f"task another one {where}"

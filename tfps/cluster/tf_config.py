@@ -3,6 +3,9 @@
 The worker next to the chief, on its machine, is named by no platform's TF_CONFIG. Every task adds
 it to the cluster by the same rule, since all have the same flags: it is the last worker, at the
 chief's host and a port that follows from the chief's.
+
+A TF_CONFIG without a chief, as Azure ML, Spark's launchers and `MultiWorkerMirroredStrategy` have
+it, is led by its first worker. With ps that one trains too, by the worker next to it.
 """
 
 import dataclasses
@@ -44,7 +47,7 @@ def decode(environ: Mapping[str, str], chief_worker_port: int | None = None) -> 
     neither variable, or with a chief alone, the result is local mode.
 
     `chief_worker_port` adds a worker next to the chief, at this port, or with 0 at the one after
-    the chief's; None adds none.
+    the chief's; None adds none where there is a chief of its own.
     """
     path = environ.get(TF_CONFIG_FILE)
     if path is not None and TF_CONFIG not in environ:
@@ -86,10 +89,15 @@ def _decode(variable: str, text: str, path: str | None, chief_worker_port: int |
         raise UserError(f'{variable}: rpc_layer is {layer!r}; leave it out or write "grpc"')
     spec = _jobs(variable, _object(variable, config, "cluster"))
     evaluators = spec.pop("evaluator", ())
-    chief_works = chief_worker_port is not None and {"chief", "worker", "ps"} <= set(spec)
-    if chief_works and len(spec["chief"]) == 1:
-        spec = _with_chief_worker(variable, spec, chief_worker_port or 0)
+    is_led = variable == TF_CONFIG and "chief" not in spec and "worker" in spec
+    chief = spec["worker"][:1] if is_led else spec.get("chief", ())
+    wants_worker = chief_worker_port is not None or is_led
+    chief_works = wants_worker and {"worker", "ps"} <= set(spec) and len(chief) == 1
+    if chief_works:
+        spec = _with_chief_worker(variable, spec, chief[0], chief_worker_port or 0)
     job, index = _task(variable, _object(variable, config, "task"), spec)
+    if is_led:
+        spec, job, index = _led_by_first_worker(spec, job, index)
     _check_jobs(variable, spec)
     if len(evaluators) > 1 or (job == "evaluator" and index):
         name = _first(variable, "evaluator")
@@ -97,8 +105,25 @@ def _decode(variable: str, text: str, path: str | None, chief_worker_port: int |
     if set(spec) <= {"chief"}:
         return Cluster(job=job, index=index)
     return Cluster(
-        spec["chief"], spec["worker"], spec.get("ps", ()), evaluators, job, index, chief_works
+        chief=spec["chief"],
+        workers=spec["worker"],
+        ps=spec.get("ps", ()),
+        evaluators=evaluators,
+        job=job,
+        index=index,
+        chief_works=chief_works,
+        first_worker_leads=is_led,
     )
+
+
+def _led_by_first_worker(
+    spec: Mapping[str, tuple[str, ...]], job: str, index: int
+) -> tuple[dict[str, tuple[str, ...]], str, int]:
+    """A cluster and a task of it, once its first worker is its chief: the others are one less."""
+    found = {**spec, "chief": spec["worker"][:1], "worker": spec["worker"][1:]}
+    if job == "worker":
+        job, index = ("worker", index - 1) if index else ("chief", 0)
+    return {name: addresses for name, addresses in found.items() if addresses}, job, index
 
 
 def _with_cluster(config: dict[str, Any], path: str) -> dict[str, Any]:
@@ -282,30 +307,31 @@ def chief_worker_port_of(chiefs_port: int, named: int) -> int:
 
 
 def _with_chief_worker(
-    variable: str, spec: Mapping[str, tuple[str, ...]], port: int
+    variable: str, spec: Mapping[str, tuple[str, ...]], chief: str, port: int
 ) -> dict[str, tuple[str, ...]]:
-    [chief] = spec["chief"]
     host, chiefs_port = host_port(f"{variable}: cluster.chief", chief)
     port = chief_worker_port_of(chiefs_port, port)
     if port > LAST_PORT:
         raise UserError(
-            f"--chief_works: the chief's port, {chiefs_port}, is the last, and its worker would "
-            "have the one after it; name another with --chief_worker_port"
+            f"{variable}: the chief's port, {chiefs_port}, is the last, and its worker would have "
+            "the one after it; name another with --chief_works --chief_worker_port=PORT"
         )
     for job, addresses in spec.items():
         for index, address in enumerate(addresses):
             if host_port(f"{variable}: cluster.{job}", address) == (host, port):
                 raise UserError(
-                    f"--chief_works: the chief's worker would have the address {address} of "
-                    f"{TaskName(job, index).label}; name another port with --chief_worker_port"
+                    f"{variable}: the chief's worker would have the address {address} of "
+                    f"{TaskName(job, index).label}; name another port with --chief_works "
+                    "--chief_worker_port=PORT"
                 )
     own = f"{chief.rpartition(':')[0]}:{port}"
     return {**spec, "worker": (*spec["worker"], own)}
 
 
-def chief_worker_environment(environ: Mapping[str, str], index: int) -> dict[str, str]:
+def chief_worker_environment(environ: Mapping[str, str], cluster: Cluster) -> dict[str, str]:
     """The environment of the chief's worker: the chief's, with another task."""
     found = dict(environ)
+    index = cluster.of_chief_worker.index + cluster.first_worker_leads
     for variable in _NAMES:
         if variable in environ:
             config = json.loads(environ[variable])

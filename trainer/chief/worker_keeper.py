@@ -132,7 +132,7 @@ def start(cluster: Cluster, restarts: int, labels: Mapping[str, str], log: str |
     if log:
         file = posixpath.join(posixpath.dirname(log), f"{own.task.file_name}.log")
         command.append(f"--tensorflow_log={file}")
-    environ = chief_worker_environment(os.environ, own.index)
+    environ = chief_worker_environment(os.environ, cluster)
     orders = Orders(own.task.label, command, environ, restarts, labels)
     # A file without a name, since an argument may not be as long.
     file_number = os.memfd_create("tfps-orders")
@@ -157,10 +157,11 @@ def tell(cluster: Cluster) -> None:
     """Says that the chief works too, once log lines have a place to go."""
     own = cluster.of_chief_worker
     _log.info(
-        "the chief works too: %s runs next to it at %s, niceness %d (--nochief_works: without)",
+        "the chief works too: %s runs next to it at %s, niceness %d%s",
         own.name,
         own.address,
         NICENESS,
+        "" if cluster.first_worker_leads else " (--nochief_works: without)",
     )
 
 
