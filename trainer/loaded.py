@@ -3,7 +3,17 @@
 import importlib
 import os
 
+from absl import app
+
 from tfps.storage import tf_settings
+
+_MODULES = (
+    "trainer.console.quiet_tensorflow",  # first: it loads TensorFlow
+    "trainer.chief.preflight",
+    "trainer.chief.run",
+    "trainer.evaluator",
+    "trainer.replica",
+)
 
 # What `trainer.task` sets before TensorFlow loads. All tasks keep blocks: which of them are
 # workers is not known yet.
@@ -13,11 +23,17 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 tf_settings.apply()
 tf_settings.keep_blocks()
 
-for _module in (
-    "trainer.console.quiet_tensorflow",  # first: it loads TensorFlow
-    "trainer.chief.preflight",
-    "trainer.chief.run",
-    "trainer.evaluator",
-    "trainer.replica",
-):
-    importlib.import_module(_module)
+
+def _load() -> None:
+    call_after_init = app.call_after_init
+    # TensorFlow would count GPUs as a program begins, which is before a task has a log, and has
+    # said which of them it may see. The count is for TensorFlow's own tests.
+    app.call_after_init = lambda callback: None
+    try:
+        for module in _MODULES:
+            importlib.import_module(module)
+    finally:
+        app.call_after_init = call_after_init
+
+
+_load()
