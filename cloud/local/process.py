@@ -177,10 +177,14 @@ class Process:
     def poll(self) -> int | None:
         """Once the process and its group have ended: exit code, or minus a signal's number."""
         if self._code is None:
-            with contextlib.suppress(BlockingIOError):
+            try:
                 said = self._told.recv(_SAID_BYTES)
-                # Nothing is said where the starter is gone; Linux has killed the process then.
-                self._code = int(said.split()[0]) if said else -signal.SIGKILL
+            except BlockingIOError:
+                return None
+            except ConnectionError:
+                said = b""
+            # Nothing is said where the starter is gone; Linux has killed the process then.
+            self._code = int(said.split()[0]) if said else -signal.SIGKILL
         return self._code
 
     def log_tail(self, count: int) -> list[str]:

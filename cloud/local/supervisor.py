@@ -4,6 +4,7 @@ import dataclasses
 import os
 import signal
 from collections.abc import Sequence
+from typing import Protocol
 
 from cloud.local.command import Command
 from cloud.local.faults import Fault, FaultInjector
@@ -26,6 +27,18 @@ class Limits:
     timeout_seconds: float | None = None  # for the whole run
 
 
+class Link(Protocol):
+    """What connects the launchers of a job whose tasks are on several machines."""
+
+    has_chief: bool  # whether the chief is one of this launcher's tasks
+
+    def begin(self, events: Events, supervisor: "Supervisor") -> None:
+        """Begins to watch the others, and tells the supervisor of the chief's end, or theirs."""
+
+    def tell_end(self, code: int) -> None:
+        """Tells the others with which exit code this launcher ends."""
+
+
 class Supervisor:
     """Starts the tasks, keeps them alive, and ends everything when the chief ends by itself."""
 
@@ -37,13 +50,16 @@ class Supervisor:
         starter: TaskStarter,
         faults: Sequence[Fault] = (),
         others: int = 0,
+        link: Link | None = None,
     ):
         self._commands = commands
         self._limits = limits
         self._relay = relay
         self._starter = starter
-        self._faults = FaultInjector(faults, self._say)
+        self._faults = FaultInjector(faults, self.say)
         self._others = others
+        self._link = link
+        self._has_chief = link is None or link.has_chief
         self._running: dict[str, Process] = {}
         self._restarts = dict.fromkeys((command.name for command in commands), 0)
         self._workers = [command.name for command in commands if command.job == "worker"]
@@ -64,6 +80,8 @@ class Supervisor:
                 for command in self._commands:
                     self._start(command)
                 self._faults.begin(self._events, self._running)
+                if self._link:
+                    self._link.begin(self._events, self)
                 if self._limits.timeout_seconds is not None:
                     self._events.after(self._limits.timeout_seconds, self._on_timeout)
                 while self._running or not self._is_ending:
@@ -74,8 +92,23 @@ class Supervisor:
                 for process in self._running.values():
                     process.close()
         self._faults.report()
-        assert self._chief_code is not None
-        return self._chief_code if self._code is None else self._code
+        code = self._chief_code if self._code is None else self._code
+        assert code is not None
+        if self._link:
+            self._link.tell_end(code)
+        return code
+
+    def chief_ended(self, code: int) -> None:
+        """Ends the tasks of this machine after the chief, which was on another."""
+        if not self._is_ending:
+            self._chief_code = code
+            self._end_servers()
+
+    def fail(self, code: int, why: str) -> None:
+        """Ends the run, since it cannot go on."""
+        if not self._is_ending:
+            self.say(f"{why}: ending the run")
+            self._end_run(code, self._limits.grace_seconds)
 
     def _start(self, command: Command) -> None:
         process = Process(command, self._starter)
@@ -99,13 +132,14 @@ class Supervisor:
 
     def _on_signal(self, number: int) -> None:
         if self._is_ending:
-            self._say(f"{signal.Signals(number).name} again: killing every task")
+            self.say(f"{signal.Signals(number).name} again: killing every task")
             for process in self._running.values():
                 process.kill()
         else:
             grace = self._limits.grace_seconds
             name = signal.Signals(number).name
-            self._say(f"{name}: passed on to the chief, which has {grace:g} s; again kills at once")
+            who = "the chief, which has" if self._has_chief else "this machine's tasks, which have"
+            self.say(f"{name}: passed on to {who} {grace:g} s; again kills at once")
             self._end_chief(signal.Signals(number), grace)
 
     def _look_for_end(self, process: Process) -> None:
@@ -116,7 +150,7 @@ class Supervisor:
 
     def _on_timeout(self) -> None:
         if not self._is_ending:
-            self._say(f"the run's {self._limits.timeout_seconds:g} s are over: ending it")
+            self.say(f"the run's {self._limits.timeout_seconds:g} s are over: ending it")
             self._end_run(EXIT_RUN, self._limits.grace_seconds)
 
     def _on_end(self, process: Process, code: int) -> None:
@@ -131,21 +165,21 @@ class Supervisor:
             self._on_chief_end(process, code)
         elif self._is_ending:
             if code and "chief" in self._running:
-                self._say(f"{command.name} {how_ended(code)} while the chief is ending")
+                self.say(f"{command.name} {how_ended(code)} while the chief is ending")
         elif code == 0:
-            self._say(f"{command.name} ended by itself: the chief told it to, or is gone")
+            self.say(f"{command.name} ended by itself: the chief told it to, or is gone")
             self._on_done(command)
         elif command.job == "evaluator":
             self._on_evaluator_loss(process, code)
         elif code == EXIT_USER:
-            self._say(f"{command.name} cannot run as it was started (see its message): ending all")
+            self.say(f"{command.name} cannot run as it was started (see its message): ending all")
             self._end_run(EXIT_USER, self._limits.end_seconds)
         elif self._restart_later(process, how_ended(code)):
             self._show_log(process, code)
         elif command.job == "worker":
             self._on_worker_given_up(process, code)
         else:
-            self._say(f"{command.name} {how_ended(code)} after its last restart: ending the run")
+            self.say(f"{command.name} {how_ended(code)} after its last restart: ending the run")
             self._show_log(process, code)
             self._end_run(EXIT_RUN, self._limits.end_seconds)
 
@@ -155,16 +189,18 @@ class Supervisor:
         if code < 0 and not self._is_ending and self._restart_later(process, how_ended(code)):
             return
         if code:
-            self._say(f"chief {how_ended(code)}")
+            self.say(f"chief {how_ended(code)}")
             if code != EXIT_USER and not self._is_ending:
                 self._show_log(process, code)
         self._end_servers()
 
-    def _end_servers(self) -> None:
+    def _end_servers(self, grace_seconds: float | None = None) -> None:
+        """Ends all tasks; with a grace in which a chief elsewhere may need them."""
         self._is_ending = True
         for server in self._running.values():
             server.send(signal.SIGTERM)
-        self._events.after(self._limits.end_seconds, self._kill_all)
+        wait = self._limits.end_seconds if grace_seconds is None else grace_seconds
+        self._events.after(wait, self._kill_all)
 
     def _restart_later(self, process: Process, ended: str) -> bool:
         """Restarts a task after a while, unless that was done too often; whether it will."""
@@ -174,7 +210,7 @@ class Supervisor:
             return False
         wait = self._limits.backoff_seconds * min(2**restarts, _MOST_BACKOFF)
         self._restarts[command.name] += 1
-        self._say(f"{command.name} {ended}; restart {restarts + 1} of {limit} in {wait:g} s")
+        self.say(f"{command.name} {ended}; restart {restarts + 1} of {limit} in {wait:g} s")
         self._events.after(wait, lambda: self._restart(command))
         return True
 
@@ -189,7 +225,9 @@ class Supervisor:
 
     def _on_done(self, server: Command) -> None:
         """A server that took the death of its chief for the end is there for the next chief."""
-        if self._restarts["chief"] and "chief" in self._running:
+        if not self._has_chief:  # if the chief is at its end, that is told before
+            self._events.after(self._limits.end_seconds, lambda: self._restart(server))
+        elif self._restarts["chief"] and "chief" in self._running:
             self._start(server)
         else:
             self._done.append(server)
@@ -198,19 +236,19 @@ class Supervisor:
         """Restarts it where that can help; the run continues in any case."""
         if code == EXIT_USER or not self._restart_later(process, how_ended(code)):
             name = process.command.name
-            self._say(f"{name} {how_ended(code)} and stays away; the run continues without it")
+            self.say(f"{name} {how_ended(code)} and stays away; the run continues without it")
         self._show_log(process, code)
 
     def _on_worker_given_up(self, process: Process, code: int) -> None:
         name = process.command.name
         self._lost.add(name)
-        self._say(
+        self.say(
             f"{name} {how_ended(code)} after {self._limits.max_restarts} restarts and stays away; "
             f"workers left: {self._workers_left()}"
         )
         self._show_log(process, code)
         if not self._workers_left():
-            self._say("no worker is left: ending the run")
+            self.say("no worker is left: ending the run")
             self._end_run(EXIT_RUN, self._limits.grace_seconds)
 
     def _workers_left(self) -> int:
@@ -227,12 +265,12 @@ class Supervisor:
         chief = self._running.get("chief")
         if chief is None:  # between its death and its restart
             self._code = 128 + number if self._code is None else self._code
-            self._end_servers()
+            self._end_servers(None if self._has_chief else grace_seconds)
             return
 
         def terminate() -> None:
             if "chief" in self._running:
-                self._say(f"the chief runs on after {grace_seconds:g} s: SIGTERM")
+                self.say(f"the chief runs on after {grace_seconds:g} s: SIGTERM")
                 chief.send(signal.SIGTERM)
                 self._events.after(self._limits.end_seconds, self._kill_all)
 
@@ -241,7 +279,7 @@ class Supervisor:
 
     def _kill_all(self) -> None:
         for process in self._running.values():
-            self._say(f"{process.command.name} runs on after SIGTERM: SIGKILL")
+            self.say(f"{process.command.name} runs on after SIGTERM: SIGKILL")
             process.kill()
 
     def _show_log(self, process: Process, code: int) -> None:
@@ -255,11 +293,11 @@ class Supervisor:
             return
         is_told = code in (EXIT_RUN, -signal.SIGKILL, -signal.SIGTERM)
         lines = [] if is_told else process.log_tail(_TAIL_LINES)
-        self._say(f"{command.name}'s log is {command.log}" + (", which ends:" if lines else ""))
+        self.say(f"{command.name}'s log is {command.log}" + (", which ends:" if lines else ""))
         for text in lines:
             self._relay.line(command.name, f"| {text}")
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
         self._relay.line(NAME, text)
 
 

@@ -1,36 +1,26 @@
 """Every task of a job on this machine: `--target=local`."""
 
 import dataclasses
-import importlib.util
 import os
 import pathlib
-import re
-import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 
 from absl import flags
 
 from cloud.job_spec import JobSpec
-from cloud.local import command, supervisor
+from cloud.local import command
 from cloud.local.command import Ports, commands
 from cloud.local.faults import parse
-from cloud.local.process import TaskStarter, check_system
-from cloud.local.task_output import TaskOutput
+from cloud.local.launch import Launch, check, log_dir_of
+from cloud.local.supervisor import Limits
 from cloud.target import Request, Target
-from tfps.cluster import resources
 from tfps.cluster.spec import JOBS, Cluster
 from tfps.errors import UserError
-from tfps.job_dir import JobDir
 
 _HOST = "127.0.0.1"
 _RENDERED_PORT = 2222  # and those after it stand for the ports that a run finds free
-_NOTICE = (
-    "security: TensorFlow's servers listen on every interface of this machine without "
-    "authentication; whoever reaches the ports can run code; on a shared network use a firewall"
-)
 _OF_MACHINES = ("image", "package", "service_account", "network", "labels", "spot")
 
 
@@ -74,7 +64,7 @@ class LocalTarget(Target):
         """The tasks' commands and what is added to their environment, servers first."""
         self._check(spec)
         ports = range(_RENDERED_PORT, _RENDERED_PORT + spec.tasks + spec.chief_works)
-        log_dir = self._log_dir(spec) or pathlib.Path(tempfile.gettempdir())
+        log_dir = log_dir_of(spec, self.log_dir) or pathlib.Path(tempfile.gettempdir())
         tasks = _cluster(spec, ports)
         owned = command.owned(tasks, self.gpus_per_worker, os.environ)
         planned = commands(tasks, _with_port(spec, ports), log_dir, {}, None, owned)
@@ -86,34 +76,20 @@ class LocalTarget(Target):
     def submit(self, spec: JobSpec, wait: bool = True) -> int:
         """Runs the job, which ends with this process in any case."""
         self._check(spec)
-        check_system()
-        resources.allow_files_of_launcher(spec.tasks)
         counts = {job: spec.replicas(job) for job in JOBS}
         counts["worker"] += spec.chief_works
         faults = parse(self.faults, counts, self.faults_seed) if self.faults else []
-        log_dir = _made(self._log_dir(spec))
-        is_terminal = sys.stdout.isatty()
-        has_progress = any(re.match(r"--?progress(=|$)", each) for each in spec.arguments)
-        progress = None if has_progress else "live" if is_terminal and not faults else "lines"
-        is_coloured = is_terminal and "NO_COLOR" not in os.environ
-        relay = TaskOutput(sys.stdout.fileno(), is_terminal, is_coloured)
-        limits = supervisor.Limits(
+        launch = Launch.begin(spec, self.log_dir, spec.tasks, is_live=not faults)
+        limits = Limits(
             self.grace_seconds, spec.restarts, timeout_seconds=spec.timeout_seconds or None
         )
         with Ports(spec.tasks + spec.chief_works) as ports:
             tasks = _cluster(spec, ports.numbers)
-            for text in (_roles(tasks), f"logs: {log_dir}", *_unused(spec), _NOTICE):
-                relay.line(supervisor.NAME, text)
+            launch.say(_roles(tasks), *_unused(spec))
+            launch.say_where()
             owned = command.owned(tasks, self.gpus_per_worker, os.environ)
-            job, environ = _with_port(spec, ports.numbers), _environ(is_terminal)
-            planned = commands(tasks, job, log_dir, environ, progress, owned)
-            others = int(spec.chief_works)
-            shared = {**environ, **spec.environment, **command.SHARED}
-            if loaded := _loaded_for(spec.module):
-                relay.line(supervisor.NAME, "loading TensorFlow, once for all tasks")
-            with TaskStarter(loaded, shared) as starter:
-                starter.wait()
-                return supervisor.Supervisor(planned, limits, relay, starter, faults, others).run()
+            planned = launch.commands(tasks, _with_port(spec, ports.numbers), owned)
+            return launch.run(planned, limits, int(spec.chief_works), faults)
 
     def plan(self, spec: JobSpec) -> int:
         """Lets a chief print its plan for so many tasks and end; it contacts nobody."""
@@ -125,65 +101,12 @@ class LocalTarget(Target):
         return subprocess.run([*argv, "--dry_run"], env=chief.environ, check=False).returncode
 
     def _check(self, spec: JobSpec) -> None:
-        if spec.argument("tensorflow_log"):
-            raise UserError(
-                "--tensorflow_log is set for every task; give the launcher --log_dir=DIR"
-            )
-        if not _is_runnable(spec.module):
-            raise UserError(
-                f"--module={spec.module}: there is no such module to run with `python -m`; write a "
-                "dotted name such as trainer.task, and start in the project's directory"
-            )
+        check(spec)
         if self.gpus_per_worker and spec.chief_works:
             raise UserError(
                 f"--gpus_per_worker={self.gpus_per_worker} with --chief_works: the worker next to "
                 "the chief has no GPUs of its own; leave one of them out"
             )
-
-    def _log_dir(self, spec: JobSpec) -> pathlib.Path | None:
-        """The directory of the logs, None for a temporary one."""
-        if self.log_dir:
-            return pathlib.Path(self.log_dir).absolute()
-        is_here = spec.job_dir and "://" not in spec.job_dir
-        return pathlib.Path(JobDir(spec.job_dir).logs).absolute() if is_here else None
-
-
-def _is_runnable(module: str) -> bool:
-    try:
-        found = importlib.util.find_spec(module)
-        if found is not None and found.submodule_search_locations is not None:
-            found = importlib.util.find_spec(f"{module}.__main__")
-    except (ModuleNotFoundError, ValueError):
-        return False
-    return found is not None
-
-
-def _loaded_for(module: str) -> str | None:
-    """What is loaded once for all tasks of a module.
-
-    Another module than the trainer loads by itself; where there are GPUs each task does, since a
-    fork of a process that has used CUDA cannot.
-    """
-    is_known = module == JobSpec.module and not os.path.exists("/dev/nvidiactl")
-    return "trainer.loaded" if is_known else None
-
-
-def _made(log_dir: pathlib.Path | None) -> pathlib.Path:
-    try:
-        if log_dir is None:
-            return pathlib.Path(tempfile.mkdtemp(prefix="tfps-logs-"))
-        log_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot make a directory for the logs: {error}; give --log_dir") from error
-    return log_dir
-
-
-def _environ(is_terminal: bool) -> dict[str, str]:
-    """The tasks' environment: on a terminal, with the width that the tasks' names leave."""
-    if not is_terminal:
-        return dict(os.environ)
-    width = shutil.get_terminal_size().columns - len("[chief] ")
-    return {**os.environ, "COLUMNS": str(max(width, 1))}
 
 
 def _cluster(spec: JobSpec, ports: Sequence[int]) -> Cluster:

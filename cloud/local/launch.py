@@ -1,0 +1,146 @@
+"""What a launcher has on its machine: its output, the tasks' logs, and what they are forks of."""
+
+import importlib.util
+import os
+import pathlib
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from typing import Self
+
+from cloud.job_spec import JobSpec
+from cloud.local import command, supervisor
+from cloud.local.command import Command, TaskEnvironments
+from cloud.local.faults import Fault
+from cloud.local.process import TaskStarter, check_system
+from cloud.local.supervisor import Limits, Link, Supervisor
+from cloud.local.task_output import TaskOutput
+from tfps.cluster import resources
+from tfps.cluster.spec import Cluster
+from tfps.errors import UserError
+from tfps.job_dir import JobDir
+
+_NOTICE = (
+    "security: TensorFlow's servers listen on every interface of this machine without "
+    "authentication; whoever reaches the ports can run code; on a shared network use a firewall"
+)
+
+
+class Launch:
+    """A job of which tasks run on this machine."""
+
+    def __init__(self, spec: JobSpec, log_dir: pathlib.Path, is_live: bool):
+        self.log_dir = log_dir
+        self._spec = spec
+        is_terminal = sys.stdout.isatty()
+        has_progress = any(re.match(r"--?progress(=|$)", each) for each in spec.arguments)
+        shown = "live" if is_terminal and is_live else "lines"
+        self._progress = None if has_progress else shown
+        self._environ = _environ(is_terminal)
+        is_coloured = is_terminal and "NO_COLOR" not in os.environ
+        self._relay = TaskOutput(sys.stdout.fileno(), is_terminal, is_coloured)
+
+    @classmethod
+    def begin(cls, spec: JobSpec, log_dir: str | None, tasks: int, is_live: bool = True) -> Self:
+        """Prepares this machine for so many tasks.
+
+        Raises:
+            UserError: It cannot run them.
+        """
+        check(spec)
+        check_system()
+        resources.allow_files_of_launcher(tasks)
+        return cls(spec, _made(log_dir_of(spec, log_dir)), is_live)
+
+    def say(self, *texts: str) -> None:
+        """Prints lines of the launcher's own."""
+        for text in texts:
+            self._relay.line(supervisor.NAME, text)
+
+    def say_where(self) -> None:
+        self.say(f"logs: {self.log_dir}", _NOTICE)
+
+    def commands(
+        self, tasks: Cluster, job: JobSpec, gpus: TaskEnvironments | None = None
+    ) -> list[Command]:
+        """The commands of all tasks of a cluster, be they of this machine or not."""
+        return command.commands(tasks, job, self.log_dir, self._environ, self._progress, gpus or {})
+
+    def run(
+        self,
+        commands: Sequence[Command],
+        limits: Limits,
+        others: int,
+        faults: Sequence[Fault] = (),
+        link: Link | None = None,
+    ) -> int:
+        """Runs tasks to their end; the exit code of the job's chief.
+
+        `others` are workers that somebody else starts; `link` leads to other machines.
+        """
+        loaded = _loaded_for(self._spec.module)
+        if loaded:
+            self.say("loading TensorFlow, once for all tasks")
+        shared = {**self._environ, **self._spec.environment, **command.SHARED}
+        with TaskStarter(loaded, shared) as starter:
+            starter.wait()
+            return Supervisor(commands, limits, self._relay, starter, faults, others, link).run()
+
+
+def check(spec: JobSpec) -> None:
+    """Refuses a job whose tasks this machine cannot start."""
+    if spec.argument("tensorflow_log"):
+        raise UserError("--tensorflow_log is set for every task; give the launcher --log_dir=DIR")
+    if not _is_runnable(spec.module):
+        raise UserError(
+            f"--module={spec.module}: there is no such module to run with `python -m`; write a "
+            "dotted name such as trainer.task, and start in the project's directory"
+        )
+
+
+def log_dir_of(spec: JobSpec, named: str | None) -> pathlib.Path | None:
+    """The directory of the tasks' logs, None for a temporary one."""
+    if named:
+        return pathlib.Path(named).absolute()
+    is_here = spec.job_dir and "://" not in spec.job_dir
+    return pathlib.Path(JobDir(spec.job_dir).logs).absolute() if is_here else None
+
+
+def _is_runnable(module: str) -> bool:
+    try:
+        found = importlib.util.find_spec(module)
+        if found is not None and found.submodule_search_locations is not None:
+            found = importlib.util.find_spec(f"{module}.__main__")
+    except (ModuleNotFoundError, ValueError):
+        return False
+    return found is not None
+
+
+def _loaded_for(module: str) -> str | None:
+    """What is loaded once for all tasks of a module.
+
+    Another module than the trainer loads by itself; where there are GPUs each task does, since a
+    fork of a process that has used CUDA cannot.
+    """
+    is_known = module == JobSpec.module and not os.path.exists("/dev/nvidiactl")
+    return "trainer.loaded" if is_known else None
+
+
+def _made(log_dir: pathlib.Path | None) -> pathlib.Path:
+    try:
+        if log_dir is None:
+            return pathlib.Path(tempfile.mkdtemp(prefix="tfps-logs-"))
+        log_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make a directory for the logs: {error}; give --log_dir") from error
+    return log_dir
+
+
+def _environ(is_terminal: bool) -> dict[str, str]:
+    """The tasks' environment: on a terminal, with the width that the tasks' names leave."""
+    if not is_terminal:
+        return dict(os.environ)
+    width = shutil.get_terminal_size().columns - len("[chief] ")
+    return {**os.environ, "COLUMNS": str(max(width, 1))}

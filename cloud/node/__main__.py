@@ -1,0 +1,168 @@
+r"""Starts this machine's tasks of a job on N equal machines: `python -m cloud.node`.
+
+    python -m cloud.node --nodes=10.0.0.4,10.0.0.5 -- --config=mine.py --job_dir=gs://BUCKET/job \
+      --data.train=gs://BUCKET/train
+
+Run the same command once on each machine, by whatever starts things there. Which machines there are
+and which one this is comes from the variables of SkyPilot, SageMaker, Slurm, Open MPI, Azure ML or
+RANK, WORLD_SIZE and MASTER_ADDR, or from --nodes. The first has the chief, each has ps and workers.
+A task that dies is started again. Everywhere the run ends with the chief's exit code.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+
+from absl import flags
+
+from cloud import job_spec
+from cloud.command_line import explain
+from cloud.help_text import help_text
+from cloud.job_spec import JobSpec, Role
+from cloud.local.command import Ports
+from cloud.local.launch import Launch
+from cloud.local.supervisor import Limits
+from cloud.node import meeting, places
+from cloud.node.meeting import FirstMachine, Hello, OtherMachine
+from cloud.node.places import Place
+from tfps.cluster.tf_config import LAST_PORT
+from tfps.errors import RunError, UserError
+
+_JOBS = ("chief", "worker", "ps")
+_PORT = 2222
+_BESIDE = "beside"  # the chief: the worker that is no task of the launcher's
+_FLAGS = flags.FlagValues()
+
+
+def _define_flags() -> None:
+    for name, default, text in (
+        ("workers_per_node", 1, "Workers on each machine."),
+        ("ps_per_node", 1, "ps on each machine; 0 for --mode.name=allreduce."),
+        ("port", 0, "Port of the first machine, at which all meet; 0: MASTER_PORT, else 2222."),
+        ("first_port", 0, "Ports of a machine's tasks, from this one on; 0: free ones."),
+        ("meet_seconds", 600, "How long machines wait for each other."),
+        ("max_restarts", 3, "How often each task is restarted when it dies."),
+        ("grace_seconds", 30, "Time for the chief to end after Ctrl-C or SIGTERM."),
+    ):
+        flags.DEFINE_integer(name, default, text, lower_bound=0, flag_values=_FLAGS)
+    text = "The machines: env (by variables), a file with a host per line, or HOST,HOST."
+    flags.DEFINE_string("nodes", places.FROM_ENVIRONMENT, text, flag_values=_FLAGS)
+    text = "Directory of the tasks' logs; default: JOB_DIR/logs if it is local."
+    flags.DEFINE_string("log_dir", None, text, flag_values=_FLAGS)
+    flags.DEFINE_boolean("help", False, "Show this help.", short_name="h", flag_values=_FLAGS)
+
+
+_define_flags()
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs this machine's tasks; returns the chief's exit code, 2 for a user's mistake, or 3."""
+    try:
+        at = argv.index("--") if "--" in argv else len(argv)
+        try:
+            own = _FLAGS(list(argv[:at]))[1:]
+        except flags.Error as error:
+            raise UserError(explain(error, "python -m cloud.node", has_tasks=True)) from error
+        if _FLAGS.help:
+            print(help_text(__doc__ or "", [_FLAGS[name] for name in _FLAGS]))  # noqa: T201 - asked for
+            return 0
+        if own:
+            raise UserError(f"unexpected argument {own[0]!r}: put the tasks' arguments after --")
+        return _run(places.find(_FLAGS.nodes, os.environ), tuple(argv[at + 1 :]))
+    except (UserError, RunError) as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201 - an entry point's message
+        return error.exit_code
+    except KeyboardInterrupt:  # before the first task was started, or after the last had ended
+        return 128 + signal.SIGINT
+
+
+def _run(place: Place, arguments: tuple[str, ...]) -> int:
+    spec = job_spec.with_default(_spec(place, arguments), False)
+    counts = _counts(place.rank, spec.chief_works)
+    # Launchers may share a terminal, as those of mpirun do.
+    launch = Launch.begin(spec, _FLAGS.log_dir, sum(counts.values()), is_live=False)
+    port = _port(os.environ)
+    with _ports(counts) as ports:
+        hello = Hello(place.rank, _checksum(place, arguments), ports, {})
+        launch.say(f"machine {place.rank} of {place.nodes}; the first is {place.first}:{port}")
+        link: FirstMachine | OtherMachine
+        if place.rank:
+            link = OtherMachine(place, port, launch.say, _FLAGS.meet_seconds)
+            addresses = link.meet(hello)
+        else:
+            link = FirstMachine(place, port, launch.say)
+            addresses = link.meet(hello, _FLAGS.meet_seconds)
+        launch.say_where()
+        beside = addresses.get(_BESIDE)
+        if beside:
+            port_of_worker = beside[0].rpartition(":")[2]
+            own = f"--chief_worker_port={port_of_worker}"
+            spec = dataclasses.replace(spec, arguments=(*spec.arguments, own))
+        cluster = meeting.cluster_of(addresses)
+        mine = _mine(place, spec.chief_works)
+        planned = [
+            each
+            for each in launch.commands(cluster, spec)
+            if each.index in mine.get(each.job, range(0))
+        ]
+        others = len(cluster.workers) - len(mine["worker"]) + len(beside or ())
+        limits = Limits(_FLAGS.grace_seconds, spec.restarts)
+        return launch.run(planned, limits, others, link=link)
+
+
+def _port(environ: Mapping[str, str]) -> int:
+    """Where the machines meet."""
+    text = str(_FLAGS.port or environ.get("MASTER_PORT") or _PORT)
+    if not text.isdecimal() or not 0 < int(text) <= LAST_PORT:
+        raise UserError(f"port {text}, at which all machines meet: name one from 1 to {LAST_PORT}")
+    return int(text)
+
+
+def _spec(place: Place, arguments: tuple[str, ...]) -> JobSpec:
+    totals = {job: sum(_counts(rank, False)[job] for rank in range(place.nodes)) for job in _JOBS}
+    roles = tuple(Role(job, replicas) for job, replicas in totals.items() if replicas)
+    return JobSpec("node", arguments, roles, restarts=_FLAGS.max_restarts)
+
+
+def _counts(rank: int, chief_works: bool) -> dict[str, int]:
+    """Number of a machine's tasks by job."""
+    # Without ps the chief trains as a worker does, and takes the place of one.
+    workers = _FLAGS.workers_per_node - (not rank and not _FLAGS.ps_per_node)
+    counts = {"chief": int(not rank), "worker": max(workers, 0), "ps": _FLAGS.ps_per_node}
+    return {**counts, _BESIDE: 1} if chief_works and not rank else counts
+
+
+def _mine(place: Place, chief_works: bool) -> Mapping[str, range]:
+    """Indices of a machine's tasks by job."""
+    found = {}
+    for job in _JOBS:
+        before = sum(_counts(rank, False)[job] for rank in range(place.rank))
+        found[job] = range(before, before + _counts(place.rank, False)[job])
+    return found
+
+
+@contextlib.contextmanager
+def _ports(counts: Mapping[str, int]) -> Iterator[dict[str, list[int]]]:
+    """Ports for a machine's tasks by job, held where they are free ones."""
+    total = sum(counts.values())
+    with contextlib.ExitStack() as stack:
+        if first := _FLAGS.first_port:
+            numbers = list(range(first, first + total))
+        else:
+            numbers = stack.enter_context(Ports(total)).numbers
+        at = iter(numbers)
+        yield {job: [next(at) for _ in range(count)] for job, count in counts.items()}
+
+
+def _checksum(place: Place, arguments: Sequence[str]) -> str:
+    what = [place.nodes, _FLAGS.workers_per_node, _FLAGS.ps_per_node, *arguments]
+    return hashlib.sha256(json.dumps(what).encode()).hexdigest()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
