@@ -48,6 +48,18 @@ def pairs(flag: str, texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def split(
+    values: flags.FlagValues, argv: Sequence[str], program: str
+) -> tuple[list[str], tuple[str, ...]]:
+    """Parses a launcher's flags; what else stands before `--`, and the tasks' arguments after."""
+    place = list(argv).index("--") if "--" in argv else len(argv)
+    try:
+        own = values(list(argv[:place]))[1:]
+    except flags.Error as error:
+        raise UserError(explain(error, program, has_tasks=True)) from error
+    return own, tuple(argv[place + 1 :])
+
+
 def explain(error: flags.Error, program: str, has_tasks: bool) -> str:
     """What is wrong with a program's flags; those of a launcher's tasks stand elsewhere."""
     text = f"{' '.join(str(error).split())}; `{program} --help` lists the flags"

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from cloud import job_spec
-from cloud.command_line import explain
+from cloud import command_line, job_spec
 from cloud.help_text import help_text
 from cloud.job_spec import JobSpec, Role
 from cloud.local.target import define_flags, from_flags
@@ -49,7 +48,7 @@ _define_flags()
 def main(argv: Sequence[str]) -> int:
     """Runs a local cluster; returns the chief's exit code, 2 for a user's mistake, or 3."""
     try:
-        own, args = _split(argv)
+        own, args = command_line.split(_FLAGS, argv, "python -m cloud.local")
         if _FLAGS.help:
             print(help_text(__doc__ or "", [_FLAGS[name] for name in _FLAGS]))  # noqa: T201 - asked for
             return 0
@@ -64,17 +63,7 @@ def main(argv: Sequence[str]) -> int:
         return 128 + signal.SIGINT
 
 
-def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Parses the launcher's flags; returns what else stands before `--`, and what after."""
-    place = argv.index("--") if "--" in argv else len(argv)
-    try:
-        own = _FLAGS(list(argv[:place]))[1:]
-    except flags.Error as error:
-        raise UserError(explain(error, "python -m cloud.local", has_tasks=True)) from error
-    return own, list(argv[place + 1 :])
-
-
-def _spec(args: Sequence[str]) -> JobSpec:
+def _spec(args: tuple[str, ...]) -> JobSpec:
     workers, ps = _FLAGS.workers, _FLAGS.ps
     if not workers:
         hint = (
@@ -85,7 +74,7 @@ def _spec(args: Sequence[str]) -> JobSpec:
         raise UserError(f"--workers=0 --ps={ps} is no cluster; {hint}")
     counts = {"chief": 1, "worker": workers, "ps": ps, "evaluator": int(_FLAGS.evaluator)}
     roles = tuple(Role(job, replicas) for job, replicas in counts.items() if replicas)
-    return JobSpec(_NAME, tuple(args), roles, _FLAGS.module, restarts=_FLAGS.max_restarts)
+    return JobSpec(_NAME, args, roles, _FLAGS.module, restarts=_FLAGS.max_restarts)
 
 
 if __name__ == "__main__":

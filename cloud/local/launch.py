@@ -32,7 +32,7 @@ class Launch:
     """A job of which tasks run on this machine."""
 
     def __init__(self, spec: JobSpec, log_dir: pathlib.Path, is_live: bool):
-        self.log_dir = log_dir
+        self._log_dir = log_dir
         self._spec = spec
         is_terminal = sys.stdout.isatty()
         has_progress = any(re.match(r"--?progress(=|$)", each) for each in spec.arguments)
@@ -49,24 +49,26 @@ class Launch:
         Raises:
             UserError: It cannot run them.
         """
-        check(spec)
         check_system()
         resources.allow_files_of_launcher(tasks)
         return cls(spec, _made(log_dir_of(spec, log_dir)), is_live)
 
-    def say(self, *texts: str) -> None:
-        """Prints lines of the launcher's own."""
-        for text in texts:
-            self._relay.line(supervisor.NAME, text)
+    def say(self, text: str) -> None:
+        """Prints a line of the launcher's own."""
+        self._relay.line(supervisor.NAME, text)
 
-    def say_where(self) -> None:
-        self.say(f"logs: {self.log_dir}", _NOTICE)
+    def say_what(self, tasks: Cluster, unused: Sequence[str] = ()) -> None:
+        """Prints which tasks there are, where their logs go, and what is not used of the job."""
+        for text in (_roles(tasks), f"logs: {self._log_dir}", *unused, _NOTICE):
+            self.say(text)
 
     def commands(
         self, tasks: Cluster, job: JobSpec, gpus: TaskEnvironments | None = None
     ) -> list[Command]:
         """The commands of all tasks of a cluster, be they of this machine or not."""
-        return command.commands(tasks, job, self.log_dir, self._environ, self._progress, gpus or {})
+        return command.commands(
+            tasks, job, self._log_dir, self._environ, self._progress, gpus or {}
+        )
 
     def run(
         self,
@@ -144,3 +146,10 @@ def _environ(is_terminal: bool) -> dict[str, str]:
         return dict(os.environ)
     width = shutil.get_terminal_size().columns - len("[chief] ")
     return {**os.environ, "COLUMNS": str(max(width, 1))}
+
+
+def _roles(tasks: Cluster) -> str:
+    if tasks.is_local:
+        return "one process, no cluster"
+    roles = [f"{job} {' '.join(at)}" for job, at in tasks.spec().items()]
+    return "cluster: " + "; ".join(roles + ["an evaluator"] * len(tasks.evaluators))

@@ -85,8 +85,7 @@ class LocalTarget(Target):
         )
         with Ports(spec.tasks + spec.chief_works) as ports:
             tasks = _cluster(spec, ports.numbers)
-            launch.say(_roles(tasks), *_unused(spec))
-            launch.say_where()
+            launch.say_what(tasks, _unused(spec))
             owned = command.owned(tasks, self.gpus_per_worker, os.environ)
             planned = launch.commands(tasks, _with_port(spec, ports.numbers), owned)
             return launch.run(planned, limits, int(spec.chief_works), faults)
@@ -121,13 +120,6 @@ def _with_port(spec: JobSpec, ports: Sequence[int]) -> JobSpec:
         return spec
     arguments = (*spec.arguments, f"--chief_worker_port={ports[-1]}")
     return dataclasses.replace(spec, arguments=arguments)
-
-
-def _roles(tasks: Cluster) -> str:
-    if tasks.is_local:
-        return "one process, no cluster"
-    roles = [f"{job} {' '.join(at)}" for job, at in tasks.spec().items()]
-    return "cluster: " + "; ".join(roles + ["an evaluator"] * len(tasks.evaluators))
 
 
 def _unused(spec: JobSpec) -> list[str]:

@@ -20,12 +20,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from absl import flags
 
-from cloud import job_spec
-from cloud.command_line import explain
+from cloud import command_line, job_spec
 from cloud.help_text import help_text
 from cloud.job_spec import JobSpec, Role
 from cloud.local.command import Ports
-from cloud.local.launch import Launch
+from cloud.local.launch import Launch, check
 from cloud.local.supervisor import Limits
 from cloud.node import meeting, places
 from cloud.node.meeting import FirstMachine, Hello, OtherMachine
@@ -63,17 +62,13 @@ _define_flags()
 def main(argv: Sequence[str]) -> int:
     """Runs this machine's tasks; returns the chief's exit code, 2 for a user's mistake, or 3."""
     try:
-        at = argv.index("--") if "--" in argv else len(argv)
-        try:
-            own = _FLAGS(list(argv[:at]))[1:]
-        except flags.Error as error:
-            raise UserError(explain(error, "python -m cloud.node", has_tasks=True)) from error
+        own, arguments = command_line.split(_FLAGS, argv, "python -m cloud.node")
         if _FLAGS.help:
             print(help_text(__doc__ or "", [_FLAGS[name] for name in _FLAGS]))  # noqa: T201 - asked for
             return 0
         if own:
             raise UserError(f"unexpected argument {own[0]!r}: put the tasks' arguments after --")
-        return _run(places.find(_FLAGS.nodes, os.environ), tuple(argv[at + 1 :]))
+        return _run(places.find(_FLAGS.nodes, os.environ), arguments)
     except (UserError, RunError) as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - an entry point's message
         return error.exit_code
@@ -84,6 +79,7 @@ def main(argv: Sequence[str]) -> int:
 def _run(place: Place, arguments: tuple[str, ...]) -> int:
     spec = job_spec.with_default(_spec(place, arguments), False)
     counts = _counts(place.rank, spec.chief_works)
+    check(spec)
     # Launchers may share a terminal, as those of mpirun do.
     launch = Launch.begin(spec, _FLAGS.log_dir, sum(counts.values()), is_live=False)
     port = _port(os.environ)
@@ -97,13 +93,13 @@ def _run(place: Place, arguments: tuple[str, ...]) -> int:
         else:
             link = FirstMachine(place, port, launch.say)
             addresses = link.meet(hello, _FLAGS.meet_seconds)
-        launch.say_where()
         beside = addresses.get(_BESIDE)
         if beside:
             port_of_worker = beside[0].rpartition(":")[2]
             own = f"--chief_worker_port={port_of_worker}"
             spec = dataclasses.replace(spec, arguments=(*spec.arguments, own))
         cluster = meeting.cluster_of(addresses)
+        launch.say_what(cluster)
         mine = _mine(place, spec.chief_works)
         planned = [
             each

@@ -39,7 +39,9 @@ class Hello:
     rank: int
     started: str  # a checksum of what it was started with, which is the same for all
     ports: dict[str, list[int]]  # of its tasks by job, and "beside" the chief
-    job: dict[str, list[str]]  # addresses by job of the cluster that it knows already; else empty
+    known: dict[
+        str, list[str]
+    ]  # the addresses of all tasks by job, if it has met the others before
 
 
 class Peer:
@@ -113,7 +115,7 @@ class FirstMachine:
                     self._say(f"waiting for {who}, {now - began:.0f} of {limit_seconds:g} s so far")
                 if selector.select(_RETRY_SECONDS):
                     self._accept()
-        known = [each.job for each in self._hellos.values() if each.job]
+        known = [each.known for each in self._hellos.values() if each.known]
         self._cluster = known[0] if known else self._found()
         for peer in self._peers.values():
             with contextlib.suppress(OSError):  # it comes again
@@ -231,7 +233,7 @@ class OtherMachine:
         while True:
             error, cluster = self._ask()
             if cluster:
-                self._hello = dataclasses.replace(hello, job=cluster)
+                self._hello = dataclasses.replace(hello, known=cluster)
                 return _addresses(cluster)
             now = time.monotonic()
             if now - began > self._limit_seconds:
@@ -295,7 +297,7 @@ class OtherMachine:
             return error.strerror or str(error), {}
         peer = Peer(connection)
         # Before it has a cluster, the first machine answers when the last of all has come.
-        connection.settimeout(_ANSWER_SECONDS if self._hello.job else self._limit_seconds)
+        connection.settimeout(_ANSWER_SECONDS if self._hello.known else self._limit_seconds)
         try:
             peer.send(dataclasses.asdict(self._hello))
         except OSError as error:

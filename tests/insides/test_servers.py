@@ -227,3 +227,33 @@ def test_device_names_of_tasks(seen: dict[str, Any]) -> None:
 def test_devices_on_another_task_in_a_loop(seen: dict[str, Any]) -> None:
     """Operations of a closure's loop run on the ps they name."""
     assert seen["loop"] == 3.0
+
+
+FORKED = """
+import os, sys
+from cloud.local import fork
+import trainer.loaded
+assert not os.fork() or os.wait()[1] == 0, "the fork failed"
+if os.getppid() != int(sys.argv[1]):  # the fork
+    import concurrent.futures, time
+    import tensorflow as tf
+    from tensorflow.python.eager import context
+    assert not context.context()._initialized
+    server = tf.distribute.Server.create_local_server()
+    assert tf.function(lambda x: tf.reduce_sum(tf.matmul(x, x)))(tf.ones([64, 64])) == 64.0**3
+    waits = concurrent.futures.ThreadPoolExecutor(1)
+    waits.submit(lambda: (time.sleep(0.2), print("awaited")))  # by the end of the process
+    fork._end(0)
+print("ended")
+"""
+
+
+def test_a_fork_of_a_process_that_has_loaded_computes() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", FORKED, str(os.getpid())],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    assert (ended.returncode, ended.stdout) == (0, "awaited\nended\n"), ended.stderr
