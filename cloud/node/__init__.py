@@ -1,1 +1,1 @@
-"""The tasks of a job on N equal machines, each of which knows which one it is."""
+"""The launcher of one of N equal machines, and how they meet."""
