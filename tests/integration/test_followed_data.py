@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
+import psutil
 import pytest
 from cluster_process import PATIENCE, Program, checkpoints, read_report
 from counting_job import flags, trained
@@ -145,6 +146,20 @@ class Served:
         self.before = counted
 
 
+def started_again(program: Program, task: str, killed: set[psutil.Process]) -> psutil.Process:
+    """The process of a task, once it is another than those that were killed."""
+    found = None
+
+    def look() -> bool:
+        nonlocal found
+        found = program.tasks().get(task)
+        return found is not None and found not in killed
+
+    wait_until(look)
+    assert found is not None
+    return found
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900 * KILLS)
 def test_every_record_is_trained_whoever_dies_while_datasets_come(
@@ -162,6 +177,7 @@ def test_every_record_is_trained_whoever_dies_while_datasets_come(
     victims = ["worker 0", "worker 1", "ps 0", "ps 1", "chief 0"] * KILLS
     draw.shuffle(victims)
     writing.begin.set()
+    killed: set[psutil.Process] = set()
     own = ["--workers=2", "--ps=2", f"--max_restarts={KILLS + 1}", "--"]
     with Program(*own, *argv, module="cloud.local") as program:
         served = Served(tmp_path / "job")
@@ -169,8 +185,9 @@ def test_every_record_is_trained_whoever_dies_while_datasets_come(
             for _ in range(draw.randint(1, 8)):
                 program.see(r"\[chief\] .* dataset \d+: \d", seen=len(program.lines))
             served.check()
-            wait_until(lambda name=victim: name in program.tasks())  # it may have begun anew
-            program.tasks()[victim].kill()
+            process = started_again(program, victim, killed)
+            killed.add(process)
+            process.kill()
         writing.end(is_enough=KILLS > 1)
         program.see(r"\d+ datasets trained, and no other followed", patience=(1 + KILLS) * PATIENCE)
         assert program.finish() == 0, program.text
