@@ -104,12 +104,13 @@ def tasks(process: int, root: str) -> dict[str, int]:
     return found
 
 
-def task_of(process: psutil.Process) -> str | None:
+def task_of(process: psutil.Process, environ: Mapping[str, str] | None = None) -> str | None:
     """What a process is, such as "worker-0": from the TF_CONFIG that it was started with.
 
-    A task of `cloud.local` is a fork, and has its log's name instead.
+    A task of `cloud.local` is a fork, and has its log's name instead. `environ` is the process's,
+    where that is known.
     """
-    if config := process.environ().get("TF_CONFIG"):
+    if config := (environ or process.environ()).get("TF_CONFIG"):
         task = json.loads(config)["task"]
         return f"{task['type']}-{task['index']}"
     logs = [_LOG.fullmatch(each) for each in process.cmdline()]

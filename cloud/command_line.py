@@ -2,6 +2,8 @@
 
 import importlib
 import re
+import signal
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +12,7 @@ from absl import flags
 from cloud import remote_target
 from cloud.help_text import help_text
 from tfps.cluster.spec import JOBS
-from tfps.errors import UserError
+from tfps.errors import RunError, UserError
 
 DefineFlags = Callable[[flags.FlagValues], None]
 _FORMER = re.compile(
@@ -48,16 +50,34 @@ def pairs(flag: str, texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def split(
-    values: flags.FlagValues, argv: Sequence[str], program: str
-) -> tuple[list[str], tuple[str, ...]]:
-    """Parses a launcher's flags; what else stands before `--`, and the tasks' arguments after."""
+def run_launcher(
+    argv: Sequence[str],
+    values: flags.FlagValues,
+    program: str,
+    text: str,
+    run: Callable[[tuple[str, ...]], int],
+) -> int:
+    """Runs a launcher with the tasks' arguments, those after `--`; returns its exit code.
+
+    `text` is what its help begins with. A user's mistake is one message and code 2.
+    """
     place = list(argv).index("--") if "--" in argv else len(argv)
     try:
-        own = values(list(argv[:place]))[1:]
-    except flags.Error as error:
-        raise UserError(explain(error, program, has_tasks=True)) from error
-    return own, tuple(argv[place + 1 :])
+        try:
+            own = values(list(argv[:place]))[1:]
+        except flags.Error as error:
+            raise UserError(explain(error, program, has_tasks=True)) from error
+        if values.help:
+            print(help_text(text, [values[name] for name in values]))  # noqa: T201 - asked for
+            return 0
+        if own:
+            raise UserError(f"unexpected argument {own[0]!r}: put the tasks' arguments after --")
+        return run(tuple(argv[place + 1 :]))
+    except (UserError, RunError) as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201 - an entry point's message
+        return error.exit_code
+    except KeyboardInterrupt:  # before the first task was started, or after the last had ended
+        return 128 + signal.SIGINT
 
 
 def explain(error: flags.Error, program: str, has_tasks: bool) -> str:

@@ -6,17 +6,15 @@ What follows `--` goes to every task. The run ends when the chief ends, with its
 short for `python -m cloud.submit --target=local`.
 """
 
-import signal
 import sys
 from collections.abc import Sequence
 
 from absl import flags
 
 from cloud import command_line, job_spec
-from cloud.help_text import help_text
 from cloud.job_spec import JobSpec, Role
 from cloud.local.target import define_flags, from_flags
-from tfps.errors import RunError, UserError
+from tfps.errors import UserError
 
 _NAME = "local"
 # An own set of flags: absl.logging has a --log_dir too.
@@ -47,20 +45,12 @@ _define_flags()
 
 def main(argv: Sequence[str]) -> int:
     """Runs a local cluster; returns the chief's exit code, 2 for a user's mistake, or 3."""
-    try:
-        own, args = command_line.split(_FLAGS, argv, "python -m cloud.local")
-        if _FLAGS.help:
-            print(help_text(__doc__ or "", [_FLAGS[name] for name in _FLAGS]))  # noqa: T201 - asked for
-            return 0
-        if own:
-            raise UserError(f"unexpected argument {own[0]!r}: put the tasks' arguments after --")
-        target, spec = from_flags(_FLAGS), job_spec.with_default(_spec(args), False)
-        return target.plan(spec) if _FLAGS.dry_run else target.submit(spec)
-    except (UserError, RunError) as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201 - an entry point's message
-        return error.exit_code
-    except KeyboardInterrupt:  # before the first task was started, or after the last had ended
-        return 128 + signal.SIGINT
+    return command_line.run_launcher(argv, _FLAGS, "python -m cloud.local", __doc__ or "", _run)
+
+
+def _run(args: tuple[str, ...]) -> int:
+    target, spec = from_flags(_FLAGS), job_spec.with_default(_spec(args), False)
+    return target.plan(spec) if _FLAGS.dry_run else target.submit(spec)
 
 
 def _spec(args: tuple[str, ...]) -> JobSpec:

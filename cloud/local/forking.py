@@ -14,14 +14,62 @@ import selectors
 import signal
 import socket
 import sys
+from typing import NamedTuple
 
 import setproctitle
 
 from cloud.local import fork
 from cloud.local.fork import Order
 
-FILES = 4  # that come with an order: it, where it is told of, stdout and stderr
 LOADED = b"loaded"
+_FILES = 4  # of an order: its text, a socket for its answers, stdout and stderr
+_ANSWER_BYTES = 64  # at most
+
+
+class Fork(NamedTuple):
+    """A fork that was ordered."""
+
+    pid: int  # its group's id, too
+    handle: int  # an open file that stands for the process
+    answers: socket.socket  # there its end comes: see `end_of`
+
+
+class End(NamedTuple):
+    """How a fork has ended."""
+
+    code: int  # exit code, or minus a signal's number
+    cpu_seconds: float
+
+
+def order(orders: socket.socket, what: Order, output: int, errors: int) -> Fork:
+    """Has the process at the other end of `orders` fork; two open files are stdout and stderr.
+
+    Raises:
+        ConnectionError: It is gone.
+    """
+    answers, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with other, os.fdopen(os.memfd_create("order"), "w") as file:
+        json.dump(what, file)
+        file.flush()
+        socket.send_fds(orders, [b"\0"], [file.fileno(), other.fileno(), output, errors])
+    said, handles, _, _ = socket.recv_fds(answers, _ANSWER_BYTES, 1)
+    if not said:
+        answers.close()
+        raise ConnectionError("the process that forks is gone")
+    [handle] = handles
+    return Fork(int(said), handle, answers)
+
+
+def end_of(answers: socket.socket) -> End:
+    """How a fork has ended, from its answers; waits for it unless these do not block."""
+    try:
+        said = answers.recv(_ANSWER_BYTES)
+    except ConnectionError:
+        said = b""
+    if not said:  # the process that forks is gone, and Linux has killed its forks
+        return End(-signal.SIGKILL, 0.0)
+    code, seconds = said.split()
+    return End(int(code), float(seconds))
 
 
 class ForkServer:
@@ -43,7 +91,7 @@ class ForkServer:
                     return
 
     def _take_order(self) -> bool:
-        _, files, _, _ = socket.recv_fds(self._orders, 1, FILES)
+        _, files, _, _ = socket.recv_fds(self._orders, 1, _FILES)
         if not files:
             return False
         order, telling, *output = files

@@ -124,7 +124,7 @@ def _loaded_for(module: str) -> str | None:
     """What is loaded once for all tasks of a module.
 
     Another module than the trainer loads by itself; where there are GPUs each task does, since a
-    fork of a process that has used CUDA cannot.
+    fork cannot use CUDA if the process it is of has.
     """
     is_known = module == JobSpec.module and not os.path.exists("/dev/nvidiactl")
     return "trainer.loaded" if is_known else None

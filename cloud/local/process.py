@@ -4,7 +4,6 @@ import contextlib
 import functools
 import heapq
 import itertools
-import json
 import os
 import selectors
 import signal
@@ -18,10 +17,10 @@ from collections.abc import Callable, Iterable, Mapping
 from cloud.local import forking, lifetime
 from cloud.local.command import Command
 from cloud.local.fork import Order
+from cloud.local.forking import Fork
 from tfps.errors import RunError, UserError
 
 _TAIL_BYTES = 8192
-_SAID_BYTES = 64  # at most, of a process's id or its end
 _STARTER = "the process that starts all tasks"
 
 
@@ -122,18 +121,13 @@ class TaskStarter:
         if self._orders.recv(len(forking.LOADED)) != forking.LOADED:
             raise RunError(f"{_STARTER} has ended while it loaded; its message is above")
 
-    def start(self, order: Order, output: int) -> socket.socket:
-        """Starts a task, whose stdout and stderr are an open file; where its end is told.
+    def start(self, order: Order, output: int) -> Fork:
+        """Starts a task, whose stdout and stderr are an open file.
 
-        Its id comes there first, with a file that stands for it.
+        Raises:
+            OSError: It cannot be started.
         """
-        told, telling = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        text = os.memfd_create("order")
-        with telling, os.fdopen(text, "wb") as file:
-            file.write(json.dumps(order).encode())
-            file.flush()
-            socket.send_fds(self._orders, [b"\0"], [text, telling.fileno(), output, output])
-        return told
+        return forking.order(self._orders, order, output, output)
 
     def __enter__(self) -> "TaskStarter":
         return self
@@ -158,33 +152,21 @@ class Process:
         os.set_blocking(self.output, False)
         try:
             order = Order(list(command.argv), dict(command.environ))
-            self._told = starter.start(order, writing)
-            said, [self._handle], _, _ = socket.recv_fds(self._told, _SAID_BYTES, 1)
-        except (OSError, ValueError) as error:
+            self.pid, self._handle, self._answers = starter.start(order, writing)
+        except OSError as error:
             os.close(self.output)
             raise RunError(f"cannot start {command.name}: {_STARTER} is gone") from error
         finally:
             os.close(writing)
-        self.pid = int(said)  # its group's id, too
-        self._told.setblocking(False)
+        self._answers.setblocking(False)
+        self.end = self._answers.fileno()  # where there is something once the process has ended
         self._code: int | None = None
-
-    @property
-    def end(self) -> socket.socket:
-        """Where there is something to read once the process has ended."""
-        return self._told
 
     def poll(self) -> int | None:
         """Once the process and its group have ended: exit code, or minus a signal's number."""
         if self._code is None:
-            try:
-                said = self._told.recv(_SAID_BYTES)
-            except BlockingIOError:
-                return None
-            except ConnectionError:
-                said = b""
-            # Nothing is said where the starter is gone; Linux has killed the process then.
-            self._code = int(said.split()[0]) if said else -signal.SIGKILL
+            with contextlib.suppress(BlockingIOError):
+                self._code = forking.end_of(self._answers).code
         return self._code
 
     def log_tail(self, count: int) -> list[str]:
@@ -209,9 +191,9 @@ class Process:
         """Kills, awaits and closes whatever there still is."""
         self.kill()
         if self._code is None:
-            self._told.setblocking(True)
+            self._answers.setblocking(True)
             self.poll()
-        self._told.close()
+        self._answers.close()
         os.close(self._handle)
         os.close(self.output)
 

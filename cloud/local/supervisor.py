@@ -114,7 +114,7 @@ class Supervisor:
         process = Process(command, self._starter)
         self._running[command.name] = process
         self._events.watch(process.output, lambda: self._relay_output(process, reads=1))
-        self._events.watch(process.end.fileno(), lambda: self._look_for_end(process))
+        self._events.watch(process.end, lambda: self._look_for_end(process))
 
     def _relay_output(self, process: Process, reads: int) -> None:
         """Relays what a process has written, in at most so many reads."""
@@ -145,7 +145,7 @@ class Supervisor:
     def _look_for_end(self, process: Process) -> None:
         code = process.poll()
         if code is not None:
-            self._events.forget(process.end.fileno())
+            self._events.forget(process.end)
             self._on_end(process, code)
 
     def _on_timeout(self) -> None:

@@ -14,14 +14,12 @@ import dataclasses
 import hashlib
 import json
 import os
-import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from absl import flags
 
 from cloud import command_line, job_spec
-from cloud.help_text import help_text
 from cloud.job_spec import JobSpec, Role
 from cloud.local.command import Ports
 from cloud.local.launch import Launch, check
@@ -30,7 +28,7 @@ from cloud.node import meeting, places
 from cloud.node.meeting import FirstMachine, Hello, OtherMachine
 from cloud.node.places import Place
 from tfps.cluster.tf_config import LAST_PORT
-from tfps.errors import RunError, UserError
+from tfps.errors import UserError
 
 _JOBS = ("chief", "worker", "ps")
 _PORT = 2222
@@ -61,46 +59,30 @@ _define_flags()
 
 def main(argv: Sequence[str]) -> int:
     """Runs this machine's tasks; returns the chief's exit code, 2 for a user's mistake, or 3."""
-    try:
-        own, arguments = command_line.split(_FLAGS, argv, "python -m cloud.node")
-        if _FLAGS.help:
-            print(help_text(__doc__ or "", [_FLAGS[name] for name in _FLAGS]))  # noqa: T201 - asked for
-            return 0
-        if own:
-            raise UserError(f"unexpected argument {own[0]!r}: put the tasks' arguments after --")
-        return _run(places.find(_FLAGS.nodes, os.environ), arguments)
-    except (UserError, RunError) as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201 - an entry point's message
-        return error.exit_code
-    except KeyboardInterrupt:  # before the first task was started, or after the last had ended
-        return 128 + signal.SIGINT
+    return command_line.run_launcher(argv, _FLAGS, "python -m cloud.node", __doc__ or "", _run)
 
 
-def _run(place: Place, arguments: tuple[str, ...]) -> int:
+def _run(arguments: tuple[str, ...]) -> int:
+    place = places.find(_FLAGS.nodes, os.environ)
     spec = job_spec.with_default(_spec(place, arguments), False)
-    counts = _counts(place.rank, spec.chief_works)
     check(spec)
+    counts = _counts(place.rank)
+    if spec.chief_works and not place.rank:
+        counts[_BESIDE] = 1
     # Launchers may share a terminal, as those of mpirun do.
     launch = Launch.begin(spec, _FLAGS.log_dir, sum(counts.values()), is_live=False)
     port = _port(os.environ)
     with _ports(counts) as ports:
-        hello = Hello(place.rank, _checksum(place, arguments), ports, {})
         launch.say(f"machine {place.rank} of {place.nodes}; the first is {place.first}:{port}")
-        link: FirstMachine | OtherMachine
-        if place.rank:
-            link = OtherMachine(place, port, launch.say, _FLAGS.meet_seconds)
-            addresses = link.meet(hello)
-        else:
-            link = FirstMachine(place, port, launch.say)
-            addresses = link.meet(hello, _FLAGS.meet_seconds)
-        beside = addresses.get(_BESIDE)
-        if beside:
-            port_of_worker = beside[0].rpartition(":")[2]
-            own = f"--chief_worker_port={port_of_worker}"
+        machine = OtherMachine if place.rank else FirstMachine
+        link = machine(place, port, launch.say, _FLAGS.meet_seconds)
+        addresses = link.meet(Hello(place.rank, _checksum(place, arguments), ports, {}))
+        if beside := addresses.get(_BESIDE):
+            own = f"--chief_worker_port={beside[0].rpartition(':')[2]}"
             spec = dataclasses.replace(spec, arguments=(*spec.arguments, own))
         cluster = meeting.cluster_of(addresses)
         launch.say_what(cluster)
-        mine = _mine(place, spec.chief_works)
+        mine = _mine(place)
         planned = [
             each
             for each in launch.commands(cluster, spec)
@@ -120,25 +102,24 @@ def _port(environ: Mapping[str, str]) -> int:
 
 
 def _spec(place: Place, arguments: tuple[str, ...]) -> JobSpec:
-    totals = {job: sum(_counts(rank, False)[job] for rank in range(place.nodes)) for job in _JOBS}
+    totals = {job: sum(_counts(rank)[job] for rank in range(place.nodes)) for job in _JOBS}
     roles = tuple(Role(job, replicas) for job, replicas in totals.items() if replicas)
     return JobSpec("node", arguments, roles, restarts=_FLAGS.max_restarts)
 
 
-def _counts(rank: int, chief_works: bool) -> dict[str, int]:
+def _counts(rank: int) -> dict[str, int]:
     """Number of a machine's tasks by job."""
     # Without ps the chief trains as a worker does, and takes the place of one.
     workers = _FLAGS.workers_per_node - (not rank and not _FLAGS.ps_per_node)
-    counts = {"chief": int(not rank), "worker": max(workers, 0), "ps": _FLAGS.ps_per_node}
-    return {**counts, _BESIDE: 1} if chief_works and not rank else counts
+    return {"chief": int(not rank), "worker": max(workers, 0), "ps": _FLAGS.ps_per_node}
 
 
-def _mine(place: Place, chief_works: bool) -> Mapping[str, range]:
+def _mine(place: Place) -> Mapping[str, range]:
     """Indices of a machine's tasks by job."""
     found = {}
     for job in _JOBS:
-        before = sum(_counts(rank, False)[job] for rank in range(place.rank))
-        found[job] = range(before, before + _counts(place.rank, False)[job])
+        before = sum(_counts(rank)[job] for rank in range(place.rank))
+        found[job] = range(before, before + _counts(place.rank)[job])
     return found
 
 

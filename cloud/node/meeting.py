@@ -79,12 +79,13 @@ class FirstMachine:
 
     has_chief = True
 
-    def __init__(self, place: Place, port: int, say: Say):
+    def __init__(self, place: Place, port: int, say: Say, limit_seconds: float):
         self._place = place
         self._say = say
+        self._limit_seconds = limit_seconds
         self._peers: dict[int, Peer] = {}
         self._hellos: dict[int, Hello] = {}
-        self._hosts: dict[int, str] = {0: place.first}
+        self._hosts = dict(enumerate(place.hosts or [place.first]))  # by rank
         self._cluster: dict[str, list[str]] = {}
         try:
             self._listener = socket.create_server(
@@ -99,9 +100,10 @@ class FirstMachine:
                     f"({error.strerror}); name another with --port on all of them"
                 ) from None
 
-    def meet(self, hello: Hello, limit_seconds: float) -> Addresses:
+    def meet(self, hello: Hello) -> Addresses:
         """Waits for all machines; the addresses of all tasks by job."""
         self._hellos[0] = hello
+        limit_seconds = self._limit_seconds
         began = told = time.monotonic()
         with selectors.DefaultSelector() as selector:
             selector.register(self._listener, selectors.EVENT_READ)
@@ -187,7 +189,8 @@ class FirstMachine:
                 before.connection.shutdown(socket.SHUT_RDWR)
         self._peers[hello.rank] = peer
         self._hellos[hello.rank] = hello
-        self._hosts[hello.rank] = host.removeprefix("::ffff:")
+        if not self._place.hosts:
+            self._hosts[hello.rank] = host.removeprefix("::ffff:")
         return hello.rank
 
     def _problem(self, hello: Hello) -> str | None:
@@ -200,7 +203,7 @@ class FirstMachine:
     def _found(self) -> dict[str, list[str]]:
         cluster: dict[str, list[str]] = {}
         for rank in range(self._place.nodes):
-            host = self._place.hosts[rank] if self._place.hosts else self._hosts[rank]
+            host = self._hosts[rank]
             if ":" in host and not host.startswith("["):
                 host = f"[{host}]"
             for job, ports in self._hellos[rank].ports.items():
@@ -208,8 +211,7 @@ class FirstMachine:
         return cluster
 
     def _name(self, rank: int) -> str:
-        known = dict(enumerate(self._place.hosts)) or self._hosts
-        return f"{rank} ({known[rank]})" if rank in known else str(rank)
+        return f"{rank} ({self._hosts[rank]})" if rank in self._hosts else str(rank)
 
 
 class OtherMachine:

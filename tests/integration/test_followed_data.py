@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import numpy as np
 import psutil
@@ -19,6 +20,7 @@ from tests import counting_task
 from tfps.data import manifest
 from tfps.data.manifest import Manifest
 
+T = TypeVar("T")
 KILLS = int(os.environ.get("TFPS_KILLS", "1"))  # of each task
 RECORDS, DATASETS = 300, 12 if KILLS == 1 else 60 * KILLS
 TASK = counting_task.CountingTask(records=RECORDS * DATASETS, step_seconds=0.05)
@@ -120,11 +122,13 @@ def writing_fixture(stream: Stream) -> Iterator[Writing]:
     writing.end(is_enough=True)
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
+def wait_until(look: Callable[[], T]) -> T:
+    """What `look` sees once it is true."""
     ends = time.monotonic() + PATIENCE
-    while not holds():
+    while not (seen := look()):
         assert time.monotonic() < ends
         time.sleep(0.1)
+    return seen
 
 
 class Served:
@@ -148,14 +152,12 @@ class Served:
 
 def started_again(program: Program, task: str, killed: set[psutil.Process]) -> psutil.Process:
     """The process of a task, once it is another than those that were killed."""
-    found = None
 
-    def look() -> bool:
-        nonlocal found
-        found = program.tasks().get(task)
-        return found is not None and found not in killed
+    def look() -> psutil.Process | None:
+        process = program.tasks().get(task)
+        return None if process in killed else process
 
-    wait_until(look)
+    found = wait_until(look)
     assert found is not None
     return found
 

@@ -1,7 +1,6 @@
 """Starts programs as forks of a loaded process."""
 
 import functools
-import json
 import os
 import pathlib
 import signal
@@ -63,11 +62,7 @@ class Fork:
 
     def _wait(self) -> None:
         with self._told:
-            said = self._told.recv(64)
-        # Where the loaded process is gone, so are its forks.
-        code, seconds = said.split() if said else (-signal.SIGKILL, 0)
-        self.cpu_seconds = float(seconds)
-        self.returncode = int(code)
+            self.returncode, self.cpu_seconds = forking.end_of(self._told)
         self._ended.set()
 
 
@@ -195,19 +190,18 @@ class Loaded:
             output: Open file for its stdout.
             errors: Open file for its stderr.
         """
-        told, telling = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         order = Order(list(argv), {**environ, started.VARIABLE: self.directory})
-        with self._lock, telling, os.fdopen(os.memfd_create("order"), "w") as file:
-            if not self._has_loaded:
-                self._has_loaded = self._socket.recv(64) == forking.LOADED
-            json.dump(order, file)
-            file.flush()
-            files = [file.fileno(), telling.fileno(), output, errors]
-            socket.send_fds(self._socket, [b"\0"], files)
-        pid, handles, _, _ = socket.recv_fds(told, 64, 1)
-        assert pid, f"the loaded process forks no more: {self._errors.read_text()}"
-        os.close(*handles)
-        return Fork(int(pid), told)
+        try:
+            with self._lock:
+                if not self._has_loaded:
+                    self._has_loaded = self._socket.recv(64) == forking.LOADED
+                pid, handle, told = forking.order(self._socket, order, output, errors)
+        except ConnectionError:
+            raise AssertionError(
+                f"the loaded process forks no more: {self._errors.read_text()}"
+            ) from None
+        os.close(handle)
+        return Fork(pid, told)
 
     def end(self) -> None:
         """Ends it, and its forks with it."""

@@ -4,13 +4,13 @@ import contextlib
 import json
 import os
 import pathlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import psutil
 
+from benchmarks import systems
+
 VARIABLE = "TFPS_TESTS_STARTED"  # tells a fork in which directory it says what it is
-_LOG = re.compile(r"--tensorflow_log=.*/([a-z]+)-(\d+)\.log")
 _directories: list[str] = []  # of all loaded processes that this one has started
 
 
@@ -34,15 +34,9 @@ def environ_of(process: psutil.Process) -> dict[str, str]:
 
 
 def task_of(process: psutil.Process) -> str | None:
-    """Which task a process is ("worker 0"); that of what started it, if it is none itself.
-
-    The launcher's tasks are forks, with its environment; their logs have their names.
-    """
-    if config := environ_of(process).get("TF_CONFIG"):
-        task = json.loads(config)["task"]
-        return f"{task['type']} {task['index']}"
-    logs = [_LOG.fullmatch(each) for each in process.cmdline()]
-    return next((f"{log[1]} {log[2]}" for log in logs if log), None)
+    """Which task a process is ("worker 0"); that of what started it, if it is none itself."""
+    found = systems.task_of(process, environ_of(process))
+    return found.replace("-", " ") if found else None
 
 
 def processes_with(argument: str) -> Iterator[psutil.Process]:

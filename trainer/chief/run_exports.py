@@ -93,11 +93,12 @@ class RunExports:
         """Begins to export a checkpoint, if a version is due, or as a delta of the newest one."""
         if not self._train.export_seconds:
             return
-        can_begin, version = not self._versions.is_busy, None
+        can_begin = not self._versions.is_busy
         if self._train.export_deltas:
             self._newest = version = self._exporter.newest()
-        if self._train.export_deltas and not (can_begin and self._is_due()):
-            if version and _fits(checkpoint, version):
+            if can_begin and self._is_due():
+                pass  # a version comes before a delta
+            elif version and _fits(checkpoint, version):
                 self._begin_delta(version, checkpoint)
             elif can_begin and not self._is_refused:
                 # The next checkpoint is a full one if this is not.
