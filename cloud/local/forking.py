@@ -22,7 +22,7 @@ from cloud.local import fork
 from cloud.local.fork import Order
 
 LOADED = b"loaded"
-_FILES = 4  # of an order: its text, a socket for its answers, stdout and stderr
+_FILES = 5  # of an order, at most: its text, a socket for its answers, stdout, stderr and a pipe
 _ANSWER_BYTES = 64  # at most
 
 
@@ -41,17 +41,23 @@ class End(NamedTuple):
     cpu_seconds: float
 
 
-def order(orders: socket.socket, what: Order, output: int, errors: int) -> Fork:
+def order(
+    orders: socket.socket, what: Order, output: int, errors: int, reading: int | None = None
+) -> Fork:
     """Has the process at the other end of `orders` fork; two open files are stdout and stderr.
+
+    Where these are a pipe, `reading` may be its other end. It is open there until the fork has
+    ended: once this process is gone, the fork is killed before it sees that nobody reads.
 
     Raises:
         ConnectionError: It is gone.
     """
     answers, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    kept = () if reading is None else (reading,)
     with other, os.fdopen(os.memfd_create("order"), "w") as file:
         json.dump(what, file)
         file.flush()
-        socket.send_fds(orders, [b"\0"], [file.fileno(), other.fileno(), output, errors])
+        socket.send_fds(orders, [b"\0"], [file.fileno(), other.fileno(), output, errors, *kept])
     said, handles, _, _ = socket.recv_fds(answers, _ANSWER_BYTES, 1)
     if not said:
         answers.close()
@@ -94,7 +100,7 @@ class ForkServer:
         _, files, _, _ = socket.recv_fds(self._orders, 1, _FILES)
         if not files:
             return False
-        order, telling, *output = files
+        order, telling, *output = files[:4]
         told, parent = socket.socket(fileno=telling), os.getpid()
         pid = os.fork()
         if not pid:
@@ -103,17 +109,18 @@ class ForkServer:
             os.close(file)
         ended = os.pidfd_open(pid)
         socket.send_fds(told, [str(pid).encode()], [ended])
-        self._selector.register(ended, selectors.EVENT_READ, (pid, told))
+        self._selector.register(ended, selectors.EVENT_READ, (pid, told, files[4:]))
         return True
 
-    def _tell_end(self, ended: int, pid: int, told: socket.socket) -> None:
+    def _tell_end(self, ended: int, pid: int, told: socket.socket, kept: list[int]) -> None:
         # It stays a zombie until its group is killed: nobody else gets its id meanwhile.
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         with contextlib.suppress(ProcessLookupError):  # it had no group of its own yet
             os.killpg(pid, signal.SIGKILL)
         _, status, used = os.wait4(pid, 0)
         self._selector.unregister(ended)
-        os.close(ended)
+        for file in (ended, *kept):
+            os.close(file)
         said = f"{os.waitstatus_to_exitcode(status)} {used.ru_utime + used.ru_stime}"
         with told:
             told.send(said.encode())

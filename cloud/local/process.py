@@ -121,13 +121,13 @@ class TaskStarter:
         if self._orders.recv(len(forking.LOADED)) != forking.LOADED:
             raise RunError(f"{_STARTER} has ended while it loaded; its message is above")
 
-    def start(self, order: Order, output: int) -> Fork:
-        """Starts a task, whose stdout and stderr are an open file.
+    def start(self, order: Order, output: int, reading: int) -> Fork:
+        """Starts a task, whose stdout and stderr are a pipe, of which `reading` is the other end.
 
         Raises:
             OSError: It cannot be started.
         """
-        return forking.order(self._orders, order, output, output)
+        return forking.order(self._orders, order, output, output, reading)
 
     def __enter__(self) -> "TaskStarter":
         return self
@@ -152,7 +152,7 @@ class Process:
         os.set_blocking(self.output, False)
         try:
             order = Order(list(command.argv), dict(command.environ))
-            self.pid, self._handle, self._answers = starter.start(order, writing)
+            self.pid, self._handle, self._answers = starter.start(order, writing, self.output)
         except OSError as error:
             os.close(self.output)
             raise RunError(f"cannot start {command.name}: {_STARTER} is gone") from error

@@ -1,11 +1,19 @@
 """The process of which the local launcher's tasks are forks."""
 
 import contextlib
+import os
 import signal
+import socket
+import subprocess
+import sys
 import time
 
 import psutil
 from launcher_fixtures import PATIENCE, start_fixture, write_fixture  # noqa: F401
+
+from cloud.local import forking
+from cloud.local.fork import Order
+from tests.project import ROOT
 
 LOADING = "loading TensorFlow"
 
@@ -48,6 +56,30 @@ def test_tasks_end_with_the_process_that_starts_them(write, start):
     said = launcher.process.stderr.read().decode()
     assert said.startswith("error: cannot start ")
     assert said.endswith(": the process that starts all tasks is gone\n")
+
+
+def test_nothing_breaks_in_a_task_once_nobody_reads_it(tmp_path):
+    """So it is while Linux ends what a launcher that was killed leaves."""
+    closed = tmp_path / "closed"
+    (tmp_path / "acting.py").write_text(
+        f"import os\nwhile not os.path.exists({str(closed)!r}): pass\nprint('a line', flush=True)\n"
+    )
+    orders, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    argv = [sys.executable, "-m", forking.__name__]
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with orders, subprocess.Popen(argv, cwd=ROOT, env=environ, stdin=other.fileno()) as process:
+        other.close()
+        assert orders.recv(len(forking.LOADED)) == forking.LOADED
+        reading, writing = os.pipe()
+        order = Order([sys.executable, "-m", "acting"], environ)
+        fork = forking.order(orders, order, writing, writing, reading)
+        for file in (reading, writing, fork.handle):
+            os.close(file)
+        closed.touch()
+        with fork.answers:
+            assert forking.end_of(fork.answers).code == 0
+        orders.close()
+        assert process.wait(PATIENCE) == 0
 
 
 def test_a_signal_while_tensorflow_loads_ends_the_launcher(start):
