@@ -34,9 +34,10 @@ def tasks_of(jobs, flags):
         yield found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "jobs",
-    [{"ps": 1, "worker": 2}, pytest.param({"worker": 2}, marks=pytest.mark.slow)],
+    [{"ps": 1, "worker": 2}, {"worker": 2}],
     ids=["ps", "allreduce"],
 )
 def test_a_job_without_a_chief_trains(

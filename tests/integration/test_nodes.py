@@ -120,6 +120,7 @@ def test_a_machine_is_lost_and_comes_again(
     check(job_dir, 12_000, 2)
 
 
+@pytest.mark.slow
 def test_all_end_with_the_chief_s_exit_code(
     machines: Machines, datasets: Datasets, job_dir: pathlib.Path
 ) -> None:

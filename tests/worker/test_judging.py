@@ -37,6 +37,7 @@ MODES = {
 }
 
 
+@pytest.mark.quick("ahead")
 @pytest.mark.parametrize("mode", MODES)
 def test_each_record_is_judged_once(manifest, mode):
     trainer = Trainer(manifest, judges=True, batch_size=BATCH, **MODES[mode])
@@ -51,6 +52,7 @@ def trained_again(trainer):
     return trained(trainer)
 
 
+@pytest.mark.quick("sync")
 @pytest.mark.parametrize(
     "settings",
     [{"mode": Sync(), "members": 1}, {"mode": Bounded(max_staleness=2), "members": 1}],
