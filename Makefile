@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := runs/demo
 
-.PHONY: help install demo online test census slow chaos kills faults models golden notebooks slurm gpu image image-packages lint types format clean
+.PHONY: help install demo online test census slow chaos kills faults models golden notebooks slurm ssh gpu image image-packages lint types format clean
 
 help:
 	@echo "make demo       install, then train a DLRM on a local cluster, from data to predictions"
@@ -19,6 +19,7 @@ help:
 	@echo "make golden     render the kept requests to platforms again, show what has changed"
 	@echo "make notebooks  execute the notebooks again and keep what they show: CENSUS=DIR"
 	@echo "make slurm      jobs on a real Slurm, which it installs (apt, as root) and starts on this machine"
+	@echo "make ssh        jobs on machines that a real OpenSSH reaches, each in a network of its own (apt, as root)"
 	@echo "make gpu        train, check and measure on this machine's NVIDIA GPUs: GPU_ARGS=--runs=1"
 	@echo "make image      build the container image, or print how: IMAGE=tfps KIND=cpu or gpu"
 	@echo "make image-packages  pin again what the images install"
@@ -63,7 +64,7 @@ types: install
 # the tests that it has rewritten for the others, so nothing may forbid __pycache__.
 test: export PYTHONDONTWRITEBYTECODE =
 test: lint types
-	$(BIN)/pytest -m 'not slow and not models and not slurm' -n 3 --dist loadfile --no-loadscope-reorder --durations=20
+	$(BIN)/pytest -m 'not slow and not models and not slurm and not ssh' -n 3 --dist loadfile --no-loadscope-reorder --durations=20
 
 # The census job on the real data (UCI Adult): make census CENSUS=DIR with adult.data and adult.test.
 census: install
@@ -120,8 +121,14 @@ notebooks: install
 # Some 15 minutes. As root: it installs Slurm's packages where they are not there, names the nodes in
 # /etc/hosts while the tests run, and ends the daemons with them.
 slurm: install
-	$(BIN)/python -m tests.real_slurm.packages
+	$(BIN)/python -m tests.system_packages slurm
 	$(BIN)/pytest -v -m slurm --durations=20
+
+# Some 10 minutes. As root: it installs OpenSSH's server where it is not there, and makes networks with
+# machines of their own while the tests run.
+ssh: install
+	$(BIN)/python -m tests.system_packages ssh
+	$(BIN)/pytest -v -m ssh --durations=20
 
 # docs/gpu.md. It installs what is missing itself, once it has seen a GPU.
 GPU_ARGS :=

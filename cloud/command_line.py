@@ -129,12 +129,15 @@ class CommandLine:
         )
         flags.DEFINE_boolean("help", False, "Show this help.", short_name="h", flag_values=values)
         define_own(values)
-        self._owners: dict[str, str] = {}  # the first target that has a flag
+        self._owners: dict[str, list[str]] = {}  # modules of the targets that have a flag
+        self._own: dict[str, flags.FlagValues] = {}  # as each module describes them
         for module in dict.fromkeys(targets.values()):
-            name = next(name for name, own in targets.items() if own == module)
-            before = set(self.values)
-            importlib.import_module(module).define_flags(self.values)
-            self._owners |= dict.fromkeys(set(self.values) - before, name)
+            own = self._own[module] = flags.FlagValues()
+            importlib.import_module(module).define_flags(own)
+            for flag in own:
+                if flag not in self._owners:
+                    self.values[flag] = own[flag]
+                self._owners.setdefault(flag, []).append(module)
 
     def parse(self, argv: Sequence[str]) -> tuple[list[str], list[str]]:
         """Parses the flags; returns what else stands before `--`, and what after."""
@@ -155,16 +158,17 @@ class CommandLine:
             hint = "With --target=TARGET, --help shows the flags of that target too: {}."
             return f"{help_text(doc, own)}\n\n{hint.format(', '.join(self._targets))}"
         of_target = self._targets[chosen]
-        names = [x for x, owner in self._owners.items() if self._targets[owner] == of_target]
-        found = [*own, *(self.values[name] for name in names)]
-        return help_text(doc, found, {f"of --target={chosen}": sorted(names)})
+        described = self._own[of_target]
+        found = [*own, *(described[name] for name in described)]
+        return help_text(doc, found, {f"of --target={chosen}": sorted(described)})
 
     def target(self) -> Any:
         """What the module of --target makes of the flags."""
         chosen = self.values.target
         if chosen is None:
             raise UserError(f"--target is missing; give one of {', '.join(self._targets)}")
-        for flag, owner in self._owners.items():
-            if self._targets[owner] != self._targets[chosen] and self.values[flag].present:
-                raise UserError(f"--{flag} is of --target={owner}, not {chosen}")
+        for flag, owners in self._owners.items():
+            if self._targets[chosen] not in owners and self.values[flag].present:
+                theirs = next(name for name, own in self._targets.items() if own in owners)
+                raise UserError(f"--{flag} is of --target={theirs}, not {chosen}")
         return importlib.import_module(self._targets[chosen]).from_flags(self.values)

@@ -240,6 +240,7 @@ def _check_environment(environment: Mapping[str, str]) -> None:
         _check_length(f"--env={name}=…", f"{name}={value}")
 
 
+_OF_MACHINES = ("image", "package", "service_account", "network", "labels", "spot", "queue_seconds")
 _DEFAULT = "25"  # of trainer.task's --grace_seconds
 
 
@@ -265,6 +266,15 @@ def with_default(spec: JobSpec, has_own_machines: bool) -> JobSpec:
     if spec.restarts != _RESTARTS:
         added.append(f"--chief_worker_restarts={spec.restarts}")
     return dataclasses.replace(spec, arguments=(*added, *spec.arguments))
+
+
+def unused(spec: JobSpec) -> list[str]:
+    """One line that names what the job asks of machines, if it does, where they are as they are."""
+    names = [name for name in _OF_MACHINES if getattr(spec, name)]
+    kinds = ("machine", "cpus", "memory_bytes", "accelerator", "disk_gb", "disk_type")
+    if any(getattr(role, name) for role in spec.roles for name in kinds):
+        names.append("machines")
+    return [f"not used here: {', '.join(names)}"] if names else []
 
 
 def has_workers_machine(spec: JobSpec) -> bool:

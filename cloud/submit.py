@@ -24,6 +24,7 @@ _TARGETS = {
     "jobset": "cloud.kubernetes.target",
     "tfjob": "cloud.kubernetes.target",
     "slurm": "cloud.slurm.target",
+    "ssh": "cloud.ssh.target",
 }
 _PROGRAM = "python -m cloud.submit"
 _VERBS = ("submit", "follow", "cancel", "describe", "list")

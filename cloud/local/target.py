@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
+from cloud import job_spec
 from cloud.job_spec import JobSpec
 from cloud.local import command
 from cloud.local.command import Ports, commands
@@ -21,7 +22,6 @@ from tfps.errors import UserError
 
 _HOST = "127.0.0.1"
 _RENDERED_PORT = 2222  # and those after it stand for the ports that a run finds free
-_OF_MACHINES = ("image", "package", "service_account", "network", "labels", "spot")
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -85,7 +85,7 @@ class LocalTarget(Target):
         )
         with Ports(spec.tasks + spec.chief_works) as ports:
             tasks = _cluster(spec, ports.numbers)
-            launch.say_what(tasks, _unused(spec))
+            launch.say_what(tasks, job_spec.unused(spec))
             owned = command.owned(tasks, self.gpus_per_worker, os.environ)
             planned = launch.commands(tasks, _with_port(spec, ports.numbers), owned)
             return launch.run(planned, limits, int(spec.chief_works), faults)
@@ -120,12 +120,3 @@ def _with_port(spec: JobSpec, ports: Sequence[int]) -> JobSpec:
         return spec
     arguments = (*spec.arguments, f"--chief_worker_port={ports[-1]}")
     return dataclasses.replace(spec, arguments=arguments)
-
-
-def _unused(spec: JobSpec) -> list[str]:
-    """One line that names what the job asks of machines, if it does."""
-    names = [name for name in _OF_MACHINES if getattr(spec, name)]
-    kinds = ("machine", "cpus", "memory_bytes", "accelerator", "disk_gb", "disk_type")
-    if any(getattr(role, name) for role in spec.roles for name in kinds):
-        names.append("machines")
-    return [f"not used on this machine: {', '.join(names)}"] if names else []

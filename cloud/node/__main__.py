@@ -27,10 +27,10 @@ from cloud.local.supervisor import Limits
 from cloud.node import meeting, places
 from cloud.node.meeting import FirstMachine, Hello, OtherMachine
 from cloud.node.places import Place
+from cloud.node.shares import Shares
 from tfps.cluster.tf_config import LAST_PORT
 from tfps.errors import UserError
 
-_JOBS = ("chief", "worker", "ps")
 _PORT = 2222
 _BESIDE = "beside"  # the chief: the worker that is no task of the launcher's
 _FLAGS = flags.FlagValues()
@@ -40,6 +40,8 @@ def _define_flags() -> None:
     for name, default, text in (
         ("workers_per_node", 1, "Workers on each machine."),
         ("ps_per_node", 1, "ps on each machine; 0 for --mode.name=allreduce."),
+        ("workers", None, "Workers on all machines together, instead."),
+        ("ps", None, "ps on all machines together, instead."),
         ("port", 0, "Port of the first machine, at which all meet; 0: MASTER_PORT, else 2222."),
         ("first_port", 0, "Ports of a machine's tasks, from this one on; 0: free ones."),
         ("meet_seconds", 600, "How long machines wait for each other."),
@@ -64,9 +66,10 @@ def main(argv: Sequence[str]) -> int:
 
 def _run(arguments: tuple[str, ...]) -> int:
     place = places.find(_FLAGS.nodes, os.environ)
-    spec = job_spec.with_default(_spec(place, arguments), False)
+    shares = _shares(place)
+    spec = job_spec.with_default(_spec(shares, arguments), False)
     check(spec)
-    counts = _counts(place.rank)
+    counts = shares.counts(place.rank)
     if spec.chief_works and not place.rank:
         counts[_BESIDE] = 1
     # Launchers may share a terminal, as those of mpirun do.
@@ -76,13 +79,13 @@ def _run(arguments: tuple[str, ...]) -> int:
         launch.say(f"machine {place.rank} of {place.nodes}; the first is {place.first}:{port}")
         machine = OtherMachine if place.rank else FirstMachine
         link = machine(place, port, launch.say, _FLAGS.meet_seconds)
-        addresses = link.meet(Hello(place.rank, _checksum(place, arguments), ports, {}))
+        addresses = link.meet(Hello(place.rank, _checksum(shares, arguments), ports, {}))
         if beside := addresses.get(_BESIDE):
             own = f"--chief_worker_port={beside[0].rpartition(':')[2]}"
             spec = dataclasses.replace(spec, arguments=(*spec.arguments, own))
         cluster = meeting.cluster_of(addresses)
         launch.say_what(cluster)
-        mine = _mine(place)
+        mine = shares.indices(place.rank)
         planned = [
             each
             for each in launch.commands(cluster, spec)
@@ -101,26 +104,19 @@ def _port(environ: Mapping[str, str]) -> int:
     return int(text)
 
 
-def _spec(place: Place, arguments: tuple[str, ...]) -> JobSpec:
-    totals = {job: sum(_counts(rank)[job] for rank in range(place.nodes)) for job in _JOBS}
+def _shares(place: Place) -> Shares:
+    ps = _FLAGS.ps_per_node * place.nodes if _FLAGS.ps is None else _FLAGS.ps
+    workers = _FLAGS.workers
+    if workers is None:
+        # Without ps the chief trains as a worker does, and takes the place of one.
+        workers = max(_FLAGS.workers_per_node * place.nodes - (not ps), 0)
+    return Shares(place.nodes, workers, ps)
+
+
+def _spec(shares: Shares, arguments: tuple[str, ...]) -> JobSpec:
+    totals = {"chief": 1, "worker": shares.workers, "ps": shares.ps}
     roles = tuple(Role(job, replicas) for job, replicas in totals.items() if replicas)
     return JobSpec("node", arguments, roles, restarts=_FLAGS.max_restarts)
-
-
-def _counts(rank: int) -> dict[str, int]:
-    """Number of a machine's tasks by job."""
-    # Without ps the chief trains as a worker does, and takes the place of one.
-    workers = _FLAGS.workers_per_node - (not rank and not _FLAGS.ps_per_node)
-    return {"chief": int(not rank), "worker": max(workers, 0), "ps": _FLAGS.ps_per_node}
-
-
-def _mine(place: Place) -> Mapping[str, range]:
-    """Indices of a machine's tasks by job."""
-    found = {}
-    for job in _JOBS:
-        before = sum(_counts(rank)[job] for rank in range(place.rank))
-        found[job] = range(before, before + _counts(place.rank)[job])
-    return found
 
 
 @contextlib.contextmanager
@@ -136,8 +132,8 @@ def _ports(counts: Mapping[str, int]) -> Iterator[dict[str, list[int]]]:
         yield {job: [next(at) for _ in range(count)] for job, count in counts.items()}
 
 
-def _checksum(place: Place, arguments: Sequence[str]) -> str:
-    what = [place.nodes, _FLAGS.workers_per_node, _FLAGS.ps_per_node, *arguments]
+def _checksum(shares: Shares, arguments: Sequence[str]) -> str:
+    what = [*shares, *arguments]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()
 
 

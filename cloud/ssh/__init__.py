@@ -1,0 +1,1 @@
+"""Machines without a scheduler, reached with OpenSSH's client."""

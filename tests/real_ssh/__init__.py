@@ -1,0 +1,1 @@
+"""Machines on this one that a real OpenSSH reaches, for `make ssh`."""
