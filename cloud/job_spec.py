@@ -9,6 +9,7 @@ from tfps.cluster.spec import CLUSTER_SPEC, JOBS, TF_CONFIG, TF_CONFIG_FILE
 from tfps.cluster.tf_config import LAST_PORT, chief_worker_port_of
 from tfps.errors import UserError
 from tfps.experiment import field_flags
+from tfps.job_dir.size import Size
 
 _NAME = r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?"
 # Kubernetes' own rule, which is the widest: https://kubernetes.io/docs/concepts/overview/
@@ -266,6 +267,16 @@ def with_default(spec: JobSpec, has_own_machines: bool) -> JobSpec:
     if spec.restarts != _RESTARTS:
         added.append(f"--chief_worker_restarts={spec.restarts}")
     return dataclasses.replace(spec, arguments=(*added, *spec.arguments))
+
+
+def resized(spec: JobSpec, size: Size) -> JobSpec:
+    """The job with other numbers of workers and ps, where it has any."""
+    counts = {"worker": size.workers, "ps": size.ps}
+    roles = tuple(
+        dataclasses.replace(role, replicas=counts.get(role.job, role.replicas))
+        for role in spec.roles
+    )
+    return dataclasses.replace(spec, roles=roles)
 
 
 def unused(spec: JobSpec) -> list[str]:

@@ -7,6 +7,7 @@ EXIT_OK = 0
 EXIT_BUG = 1
 EXIT_USER = 2
 EXIT_RUN = 3
+EXIT_RESIZED = 75  # of a chief whose launcher is to start another number of tasks
 _PLAIN = re.compile(r"[\w.:/-]+(?: [\w.:/-]+)*")
 _MOST_CHARACTERS = 60
 

@@ -26,7 +26,7 @@ from absl import flags
 from tfps.cluster import resources
 from tfps.cluster.spec import Cluster
 from tfps.cluster.tf_config import decode
-from tfps.errors import EXIT_OK, EXIT_RUN, UserError
+from tfps.errors import EXIT_OK, EXIT_RESIZED, EXIT_RUN, UserError
 from tfps.job_dir import JobDir
 from tfps.storage import tf_settings
 from trainer import entry
@@ -106,8 +106,9 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
     _set_up_tensorflow()
     # Loaded here: the environment above must be set before TensorFlow is.
     from tfps import byte_size
-    from trainer.chief import deploying, preflight
+    from trainer.chief import deploying, preflight, resizing
     from trainer.chief.interruption import Interrupted, Interruption
+    from trainer.chief.resizing import ResizedError
     from trainer.chief.run import join, run
     from trainer.chief.run_inputs import RunInputs, RunSettings
 
@@ -147,6 +148,10 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
             "stopped by %s; rerun the same command to resume from the last checkpoint", name
         )
         return 128 + interrupted.signal
+    except ResizedError as resized:
+        _log.warning("saved; beginning again with %s", resized.size)
+        resizing.leave_to_launcher(resized.size)
+        return EXIT_RESIZED
 
 
 def _look_ahead(inputs: "RunInputs", work: Work) -> int:

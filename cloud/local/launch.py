@@ -1,5 +1,6 @@
 """What a launcher has on its machine: its output, the tasks' logs, and what they are forks of."""
 
+import contextlib
 import importlib.util
 import os
 import pathlib
@@ -7,7 +8,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self
 
 from cloud.job_spec import JobSpec
@@ -19,8 +20,9 @@ from cloud.local.supervisor import Limits, Link, Supervisor
 from cloud.local.task_output import TaskOutput
 from tfps.cluster import resources
 from tfps.cluster.spec import Cluster
-from tfps.errors import UserError
-from tfps.job_dir import JobDir
+from tfps.errors import EXIT_RESIZED, EXIT_USER, RunError, UserError
+from tfps.job_dir import JobDir, size
+from tfps.job_dir.size import Size
 
 _NOTICE = (
     "security: TensorFlow's servers listen on every interface of this machine without "
@@ -29,7 +31,7 @@ _NOTICE = (
 
 
 class Launch:
-    """A job of which tasks run on this machine."""
+    """A job of which tasks run on this machine; a context manager, at whose end all is gone."""
 
     def __init__(self, spec: JobSpec, log_dir: pathlib.Path, is_live: bool):
         self._log_dir = log_dir
@@ -38,7 +40,10 @@ class Launch:
         has_progress = any(re.match(r"--?progress(=|$)", each) for each in spec.arguments)
         shown = "live" if is_terminal and is_live else "lines"
         self._progress = None if has_progress else shown
-        self._environ = _environ(is_terminal)
+        self._left = log_dir / "new_size.json"
+        self._environ = {**_environ(is_terminal), size.VARIABLE: str(self._left)}
+        self._starters = contextlib.ExitStack()
+        self._starter: TaskStarter | None = None
         is_coloured = is_terminal and "NO_COLOR" not in os.environ
         self._relay = TaskOutput(sys.stdout.fileno(), is_terminal, is_coloured)
 
@@ -82,13 +87,56 @@ class Launch:
 
         `others` are workers that somebody else starts; `link` leads to other machines.
         """
+        self._left.unlink(missing_ok=True)
+        starter = self._starter = self._starter or self._started()
+        return Supervisor(commands, limits, self._relay, starter, faults, others, link).run()
+
+    def run_in_sizes(
+        self, first: Size, run: Callable[[Size], int], new: Callable[[], Size] | None = None
+    ) -> int:
+        """Runs a job of some size, again as often as its chief asks for another.
+
+        Args:
+            first: The size that it begins with.
+            run: Runs the job to its end; returns the exit code.
+            new: The size that is asked for; by default what the chief has left here.
+        """
+        now, before = first, None
+        while True:
+            code = run(now)
+            if code == EXIT_RESIZED:
+                now, before = (new or self.new_size)(), now
+                self.say(f"the run has saved: beginning again with {now}, of {before}")
+            elif code == EXIT_USER and before:
+                self.say(f"the run cannot have {now}: going back to {before}")
+                now, before = before, None
+            else:
+                return code
+
+    def new_size(self) -> Size:
+        """The size that the chief has asked for at its end."""
+        try:
+            return size.found(self._left)
+        except FileNotFoundError:
+            raise RunError(
+                f"the chief ended with {EXIT_RESIZED}, but has left no {self._left}"
+            ) from None
+
+    def _started(self) -> TaskStarter:
+        """The process of which all tasks are forks, once it has loaded."""
         loaded = _loaded_for(self._spec.module)
         if loaded:
             self.say("loading TensorFlow, once for all tasks")
         shared = {**self._environ, **self._spec.environment, **command.SHARED}
-        with TaskStarter(loaded, shared) as starter:
-            starter.wait()
-            return Supervisor(commands, limits, self._relay, starter, faults, others, link).run()
+        starter = self._starters.enter_context(TaskStarter(loaded, shared))
+        starter.wait()
+        return starter
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._starters.close()
 
 
 def check(spec: JobSpec) -> None:
@@ -126,8 +174,8 @@ def _loaded_for(module: str) -> str | None:
     Another module than the trainer loads by itself; where there are GPUs each task does, since a
     fork cannot use CUDA if the process it is of has.
     """
-    is_known = module == JobSpec.module and not os.path.exists("/dev/nvidiactl")
-    return "trainer.loaded" if is_known else None
+    has_gpus = os.path.exists("/dev/nvidiactl") or shutil.which("nvidia-smi")  # only this in WSL
+    return "trainer.loaded" if module == JobSpec.module and not has_gpus else None
 
 
 def _made(log_dir: pathlib.Path | None) -> pathlib.Path:

@@ -10,7 +10,7 @@ from cloud.local.command import Command
 from cloud.local.faults import Fault, FaultInjector
 from cloud.local.process import Events, Process, TaskStarter, how_ended
 from cloud.local.task_output import TaskOutput
-from tfps.errors import EXIT_RUN, EXIT_USER
+from tfps.errors import EXIT_RESIZED, EXIT_RUN, EXIT_USER
 
 NAME = "launcher"  # whose lines the supervisor's own are
 _DRAIN_READS = 32  # of 64 KiB: more than a pipe holds
@@ -188,7 +188,7 @@ class Supervisor:
         self._chief_code = code if code >= 0 else 128 - code
         if code < 0 and not self._is_ending and self._restart_later(process, how_ended(code)):
             return
-        if code:
+        if code and code != EXIT_RESIZED:
             self.say(f"chief {how_ended(code)}")
             if code != EXIT_USER and not self._is_ending:
                 self._show_log(process, code)

@@ -1,10 +1,12 @@
 """Every task of a job on this machine: `--target=local`."""
 
 import dataclasses
+import math
 import os
 import pathlib
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
 
 from absl import flags
@@ -13,12 +15,13 @@ from cloud import job_spec
 from cloud.job_spec import JobSpec
 from cloud.local import command
 from cloud.local.command import Ports, commands
-from cloud.local.faults import parse
+from cloud.local.faults import Fault, parse
 from cloud.local.launch import Launch, check, log_dir_of
 from cloud.local.supervisor import Limits
 from cloud.target import Request, Target
 from tfps.cluster.spec import JOBS, Cluster
 from tfps.errors import UserError
+from tfps.job_dir.size import Size
 
 _HOST = "127.0.0.1"
 _RENDERED_PORT = 2222  # and those after it stand for the ports that a run finds free
@@ -79,9 +82,21 @@ class LocalTarget(Target):
         counts = {job: spec.replicas(job) for job in JOBS}
         counts["worker"] += spec.chief_works
         faults = parse(self.faults, counts, self.faults_seed) if self.faults else []
-        launch = Launch.begin(spec, self.log_dir, spec.tasks, is_live=not faults)
+        ends = time.monotonic() + (spec.timeout_seconds or math.inf)
+        size = Size(spec.replicas("worker"), spec.replicas("ps"))
+        with Launch.begin(spec, self.log_dir, spec.tasks, is_live=not faults) as launch:
+
+            def run(now: Size) -> int:
+                mine = faults if now == size else []  # which name tasks that there are
+                return self._run(launch, job_spec.resized(spec, now), ends, mine)
+
+            return launch.run_in_sizes(size, run)
+
+    def _run(self, launch: Launch, spec: JobSpec, ends: float, faults: Sequence[Fault]) -> int:
+        """Runs the job until it ends, or is to have another size."""
+        left = max(0.0, ends - time.monotonic())
         limits = Limits(
-            self.grace_seconds, spec.restarts, timeout_seconds=spec.timeout_seconds or None
+            self.grace_seconds, spec.restarts, timeout_seconds=None if left == math.inf else left
         )
         with Ports(spec.tasks + spec.chief_works) as ports:
             tasks = _cluster(spec, ports.numbers)

@@ -30,6 +30,7 @@ from cloud.node.places import Place
 from cloud.node.shares import Shares
 from tfps.cluster.tf_config import LAST_PORT
 from tfps.errors import UserError
+from tfps.job_dir.size import Size
 
 _PORT = 2222
 _BESIDE = "beside"  # the chief: the worker that is no task of the launcher's
@@ -69,31 +70,60 @@ def _run(arguments: tuple[str, ...]) -> int:
     shares = _shares(place)
     spec = job_spec.with_default(_spec(shares, arguments), False)
     check(spec)
-    counts = shares.counts(place.rank)
-    if spec.chief_works and not place.rank:
-        counts[_BESIDE] = 1
     # Launchers may share a terminal, as those of mpirun do.
-    launch = Launch.begin(spec, _FLAGS.log_dir, sum(counts.values()), is_live=False)
-    port = _port(os.environ)
-    with _ports(counts) as ports:
+    tasks = sum(_counts(shares, place, spec).values())
+    with Launch.begin(spec, _FLAGS.log_dir, tasks, is_live=False) as launch:
+        machine = _Machine(place, spec, launch)
+        return launch.run_in_sizes(
+            Size(shares.workers, shares.ps), machine.run, lambda: machine.link.new_size()
+        )
+
+
+class _Machine:
+    """This machine's part of a job."""
+
+    link: FirstMachine | OtherMachine  # to the others
+
+    def __init__(self, place: Place, spec: JobSpec, launch: Launch):
+        self._place = place
+        self._spec = spec
+        self._launch = launch
+
+    def run(self, size: Size) -> int:
+        """Runs its tasks until the job ends, or is to have another size."""
+        place, launch, shares = self._place, self._launch, Shares(self._place.nodes, *size)
+        spec = job_spec.resized(self._spec, size)
+        self.link = self._linked()
+        with _ports(_counts(shares, place, spec)) as ports:
+            checksum = _checksum(shares, spec.arguments)
+            addresses = self.link.meet(Hello(place.rank, checksum, ports, {}))
+            if beside := addresses.get(_BESIDE):
+                own = f"--chief_worker_port={beside[0].rpartition(':')[2]}"
+                spec = dataclasses.replace(spec, arguments=(*spec.arguments, own))
+            cluster = meeting.cluster_of(addresses)
+            launch.say_what(cluster)
+            mine = shares.indices(place.rank)
+            planned = [
+                each
+                for each in launch.commands(cluster, spec)
+                if each.index in mine.get(each.job, range(0))
+            ]
+            others = len(cluster.workers) - len(mine["worker"]) + len(beside or ())
+            limits = Limits(_FLAGS.grace_seconds, spec.restarts)
+            return launch.run(planned, limits, others, link=self.link)
+
+    def _linked(self) -> FirstMachine | OtherMachine:
+        place, launch, port = self._place, self._launch, _port(os.environ)
         launch.say(f"machine {place.rank} of {place.nodes}; the first is {place.first}:{port}")
-        machine = OtherMachine if place.rank else FirstMachine
-        link = machine(place, port, launch.say, _FLAGS.meet_seconds)
-        addresses = link.meet(Hello(place.rank, _checksum(shares, arguments), ports, {}))
-        if beside := addresses.get(_BESIDE):
-            own = f"--chief_worker_port={beside[0].rpartition(':')[2]}"
-            spec = dataclasses.replace(spec, arguments=(*spec.arguments, own))
-        cluster = meeting.cluster_of(addresses)
-        launch.say_what(cluster)
-        mine = shares.indices(place.rank)
-        planned = [
-            each
-            for each in launch.commands(cluster, spec)
-            if each.index in mine.get(each.job, range(0))
-        ]
-        others = len(cluster.workers) - len(mine["worker"]) + len(beside or ())
-        limits = Limits(_FLAGS.grace_seconds, spec.restarts)
-        return launch.run(planned, limits, others, link=link)
+        if place.rank:
+            return OtherMachine(place, port, launch.say, _FLAGS.meet_seconds)
+        return FirstMachine(place, port, launch.say, _FLAGS.meet_seconds, launch.new_size)
+
+
+def _counts(shares: Shares, place: Place, spec: JobSpec) -> dict[str, int]:
+    """Number of ports that a machine needs, by job."""
+    beside = {_BESIDE: 1} if spec.chief_works and not place.rank else {}
+    return shares.counts(place.rank) | beside
 
 
 def _port(environ: Mapping[str, str]) -> int:

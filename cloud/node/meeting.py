@@ -21,7 +21,8 @@ from cloud.local.process import Events
 from cloud.local.supervisor import Supervisor
 from cloud.node.places import Place
 from tfps.cluster.spec import Cluster
-from tfps.errors import EXIT_RUN, EXIT_USER, RunError, UserError
+from tfps.errors import EXIT_RESIZED, EXIT_RUN, EXIT_USER, RunError, UserError
+from tfps.job_dir.size import Size
 
 _MOST_BYTES = 1 << 20  # of a message
 _TOLD_SECONDS = 30.0  # between two words on who is waited for
@@ -79,7 +80,16 @@ class FirstMachine:
 
     has_chief = True
 
-    def __init__(self, place: Place, port: int, say: Say, limit_seconds: float):
+    def __init__(
+        self,
+        place: Place,
+        port: int,
+        say: Say,
+        limit_seconds: float,
+        new_size: Callable[[], Size],
+    ):
+        """Listens at the port; `new_size` says which size the chief asked for at its end."""
+        self.new_size = new_size
         self._place = place
         self._say = say
         self._limit_seconds = limit_seconds
@@ -146,9 +156,10 @@ class FirstMachine:
 
     def tell_end(self, code: int) -> None:
         """Tells all others, and waits a moment until they have heard it."""
+        size = {"size": list(self.new_size())} if code == EXIT_RESIZED else {}
         for peer in self._peers.values():
             with contextlib.suppress(OSError):
-                peer.send({"ended": code})
+                peer.send({"ended": code, **size})
                 peer.connection.shutdown(socket.SHUT_WR)
         ends = time.monotonic() + _ANSWER_SECONDS
         for peer in self._peers.values():
@@ -227,6 +238,14 @@ class OtherMachine:
         self._limit_seconds = limit_seconds
         self._peer: Peer | None = None
         self._has_heard_end = False
+        self._size: list[int] = []
+
+    def new_size(self) -> Size:
+        """The size that the first machine has told of."""
+        try:
+            return msgspec.convert(self._size, Size)
+        except msgspec.ValidationError:
+            raise RunError(f"{self._at} has not said how many tasks there are to be") from None
 
     def meet(self, hello: Hello) -> Addresses:
         """Connects to the first machine, and waits for the addresses of all tasks by job."""
@@ -270,6 +289,7 @@ class OtherMachine:
         events.forget(peer.connection.fileno())
         if isinstance(said, dict) and isinstance(said.get("ended"), int):
             self._has_heard_end = True
+            self._size = said.get("size", [])
             supervisor.chief_ended(said["ended"])
             return
         peer.close()

@@ -21,7 +21,7 @@ from cluster_process import (
 from datasets_on_disk import UNEVEN, Datasets
 
 from cloud.local.command import Ports
-from tests.loaded import started
+from tests.loaded import client, started
 
 EPOCHS = 2
 LONG = ("--train.batch_size=8", "--train.checkpoint_seconds=0.5")
@@ -128,6 +128,21 @@ def test_all_end_with_the_chief_s_exit_code(
     launchers = machines.start_all(arguments)
     assert [each.finish() for each in launchers] == [2, 2]
     assert "train.batch_size" in launchers[0].text
+
+
+@pytest.mark.slow
+def test_all_machines_begin_again_with_other_numbers_of_tasks(
+    machines: Machines, datasets: Datasets, job_dir: pathlib.Path
+) -> None:
+    launchers = machines.start_all(trainer_flags(datasets.long, job_dir, *LONG))
+    wait_for_checkpoint(job_dir)
+    flags = (f"--job_dir={job_dir}", "--workers=3", "--ps=1")
+    done = client.run("trainer.resize", *flags, timeout=PATIENCE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for launcher in launchers:
+        launcher.see("beginning again with 3 workers and 1 ps, of 2 workers and 2 ps")
+    assert [each.finish() for each in launchers] == [0, 0]
+    check(job_dir, 12_000, 3)
 
 
 @pytest.mark.slow

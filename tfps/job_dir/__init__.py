@@ -20,6 +20,7 @@ class JobDir(str):
     chief = _Named("chief.json")  # which chief came last
     cluster = _Named("cluster.json")  # addresses of the tasks
     report = _Named("report.json")
+    size = _Named("size.json")  # how many tasks the run is asked to have
     page = _Named("report.html")
     checkpoints = _Named("checkpoints")
     evaluations = _Named("evaluations")

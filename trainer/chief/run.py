@@ -38,6 +38,7 @@ from trainer.chief import preflight
 from trainer.chief.engine import Engine
 from trainer.chief.interruption import Interrupted, Interruption, has_restarted, restart_process
 from trainer.chief.monitoring import Monitoring
+from trainer.chief.resizing import ResizedError, Resizing
 from trainer.chief.run_inputs import RunInputs
 from trainer.chief.run_report import RunReport
 from trainer.chief.state import ChiefState, RestartState, Trial
@@ -165,7 +166,7 @@ def run(
             display.hide()
             state.observer.look_for_losses(state.monitor.failures)
             _prepare_to_go_on(lost, inputs.settings.cluster, state)
-    except Interrupted:
+    except (Interrupted, ResizedError):
         report_end(state, INTERRUPTED)
         raise
     except SupersededError:
@@ -223,6 +224,7 @@ def _begin(
         fence=fence,
         interruption=interruption,
         notices=PreemptionNotices(job_dir),
+        resizing=Resizing(job_dir, cluster, limits.min_workers),
         observer=observer,
         sync_every=SyncEvery(report.sync_every, lambda steps: report.update(sync_every=steps)),
         trial=Trial.of(os.environ),

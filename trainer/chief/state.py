@@ -19,6 +19,7 @@ from tfps.errors import LostPsError, RunError, WorkersChangedError
 from tfps.evaluation.history import Evaluation
 from tfps.job_dir.chief_fence import ChiefFence
 from tfps.job_dir.report import ReportedFailure, ReportedRecovery
+from tfps.job_dir.size import Size
 from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
 from tfps.storage.failures import StaleReadTolerance
@@ -26,6 +27,7 @@ from tfps.worker.loop import SyncEvery
 from trainer.chief import interruption
 from trainer.chief.interruption import Interruption
 from trainer.chief.observer import RunObserver
+from trainer.chief.resizing import Resizing
 from trainer.chief.run_report import RunReport
 from trainer.chief.wait_limits import WaitLimits
 
@@ -201,12 +203,14 @@ class ChiefState:
     fence: ChiefFence
     interruption: Interruption
     notices: PreemptionNotices
+    resizing: Resizing
     observer: RunObserver
     sync_every: SyncEvery
     trial: Trial | None = None
     restart: RestartState = dataclasses.field(default_factory=RestartState)
     _leaving: list[TaskName] = dataclasses.field(default_factory=list, init=False)
     _reason_to_change: str = dataclasses.field(default="", init=False)
+    new_size: Size | None = dataclasses.field(default=None, init=False)
     _looked: float = dataclasses.field(default=0.0, init=False)
     _patience: StaleReadTolerance = dataclasses.field(
         default_factory=StaleReadTolerance, init=False
@@ -220,12 +224,15 @@ class ChiefState:
             self._looked = now
             self.fence.check()
             self._leaving = self._patience.ask(self.notices.posted, self._leaving)
+            self.new_size = self._patience.ask(self.resizing.asked, self.new_size)
             self._reason_to_change = self._change_of_workers()
 
     @property
     def is_asked_to_save(self) -> bool:
         """Whether a signal has arrived, or `poll` has seen something that asks for a checkpoint."""
-        return self.interruption.is_requested or bool(self._leaving or self._reason_to_change)
+        return self.interruption.is_requested or bool(
+            self._leaving or self.new_size or self._reason_to_change
+        )
 
     def release_ps(self) -> list[TaskName]:
         """Notifies the leaving ps that all is saved; returns them. Their parameters go, too."""

@@ -20,6 +20,8 @@ from trainer.chief.engine import Engine
 from trainer.chief.evaluations import JobEvaluations
 from trainer.chief.following import Following
 from trainer.chief.forgetting import Forgetting
+from trainer.chief.interruption import has_restarted
+from trainer.chief.resizing import ResizedError
 from trainer.chief.run_exports import RunExports
 from trainer.chief.run_inputs import RunInputs
 from trainer.chief.run_report import training_counts
@@ -84,6 +86,8 @@ class Training:
         self._state.restart.recoveries.restored(self._queue.trained)
         path = self._checkpoint.path if self._checkpoint else None
         self._state.update_report(checkpoint=path, **self._counts())
+        if not has_restarted():
+            self._state.resizing.began()
 
     def run(self, display: ProgressDisplay) -> None:
         """Trains what is left, evaluates after each epoch and exports."""
@@ -281,6 +285,8 @@ class Training:
             names = ", ".join(map(str, released))
             indices = tuple(ps.index for ps in released)
             raise LostPsError(f"{names} left, after a checkpoint", indices)
+        if (size := self._state.new_size) and not self._queue.finished:
+            raise ResizedError(size)
         reason = self._state.take_reason_to_change()
         if reason and not self._queue.finished:
             raise WorkersChangedError(reason)

@@ -6,11 +6,13 @@ import pytest
 from tests.polling import Polling
 from tfps.cluster.liveness import Liveness
 from tfps.cluster.monitor import TaskMonitor
+from tfps.cluster.spec import Cluster
 from tfps.job_dir import JobDir
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
 from tfps.worker.loop import SyncEvery
+from trainer.chief.resizing import Resizing
 from trainer.chief.state import ChiefState
 from trainer.chief.wait_limits import WaitLimits
 
@@ -47,6 +49,7 @@ def state_fixture(tmp_path, clock):
         fence=ChiefFence.take_over(job_dir),
         interruption=types.SimpleNamespace(is_requested=False),
         notices=PreemptionNotices(job_dir),
+        resizing=Resizing(job_dir, Cluster(), 0),
         observer=None,
         sync_every=SyncEvery(1),
     )

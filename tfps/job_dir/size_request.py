@@ -1,0 +1,62 @@
+"""`JOB_DIR/size.json`: how many workers and ps a run is asked to have, and what became of that."""
+
+import dataclasses
+
+import msgspec
+
+from tfps.job_dir import JobDir
+from tfps.job_dir.size import Size
+from tfps.storage import files
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """A request; `answer` is empty until the chief has one."""
+
+    workers: int
+    ps: int
+    answer: str = ""
+
+    @property
+    def size(self) -> Size:
+        return Size(self.workers, self.ps)
+
+
+DONE = "done"
+
+
+class SizeRequest:
+    """The file, since who asks cannot call the chief."""
+
+    def __init__(self, job_dir: JobDir):
+        self._path = job_dir.size
+
+    def post(self, size: Size) -> None:
+        """Asks for another size, in place of any request before."""
+        self._write(Asked(*size))
+
+    def read(self) -> Asked | None:
+        """The last request; None without one that can be read."""
+        try:
+            return msgspec.json.decode(files.read(self._path), type=Asked)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None
+
+    def waiting(self) -> Size | None:
+        """What is asked for and has no answer."""
+        asked = self.read()
+        return asked.size if asked and not asked.answer else None
+
+    def answer(self, text: str) -> None:
+        """Says what became of the request that waits, if one does."""
+        asked = self.read()
+        if asked and not asked.answer:
+            self._write(dataclasses.replace(asked, answer=text))
+
+    def began(self, size: Size) -> None:
+        """Answers, as a run begins that has a size."""
+        if wanted := self.waiting():
+            self.answer(DONE if wanted == size else f"the run has begun with {size} instead")
+
+    def _write(self, asked: Asked) -> None:
+        files.replace(self._path, msgspec.json.encode(asked) + b"\n")
