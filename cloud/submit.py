@@ -22,6 +22,7 @@ _TARGETS = {
     "local": "cloud.local.target",
     "vertex": "cloud.vertex.target",
     "jobset": "cloud.kubernetes.target",
+    "trainjob": "cloud.kubernetes.target",
     "tfjob": "cloud.kubernetes.target",
     "slurm": "cloud.slurm.target",
     "ssh": "cloud.ssh.target",

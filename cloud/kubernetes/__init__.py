@@ -1,1 +1,1 @@
-"""Jobs on Kubernetes, as JobSets or TFJobs."""
+"""Jobs on Kubernetes, as JobSets, TrainJobs or TFJobs."""

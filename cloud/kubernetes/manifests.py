@@ -19,6 +19,7 @@ _KEPT_SECONDS = 7 * 24 * 3600  # with its pods' logs, after its end
 _MOST_RESTARTS = 2**31 - 1
 _DIRECTORY, _FILE = "/etc/tfps", "cluster.json"  # of the description of a large cluster
 _FAILED = "Failed"
+_COMPLETION = "batch.kubernetes.io/job-completion-index"
 _STATES = ("Suspended", "Restarting", "Running")  # the first that is true
 _TYPES = {"chief": "Chief", "worker": "Worker", "ps": "PS", "evaluator": "Evaluator"}
 _LONGEST_NAMESPACE = 63
@@ -39,6 +40,9 @@ class KubernetesKind:
     index_label: str
     success: str  # the condition of a job that has ended well
     install: str  # how to get the extension
+    container: str = CONTAINER  # of every pod
+    parts: tuple[str, ...] = ()  # further resources that a job has by its name
+    has_nodes: bool = False  # whether all workers are pods of one Job
 
     def status(self, job: Json) -> JobStatus:
         """Sums up an object of this kind, as the API has it."""
@@ -48,7 +52,8 @@ class KubernetesKind:
             for each in status.get("conditions") or []
             if each["status"] == "True"
         }
-        ready = any(each.get("ready") for each in status.get("replicatedJobsStatus") or [])
+        jobs = status.get("replicatedJobsStatus") or status.get("jobsStatus") or []
+        ready = any(each.get("ready") for each in jobs)
         states = (self.success, _FAILED, *_STATES)
         state = next((each for each in states if each in true), "Running" if ready else "Pending")
         return JobStatus(
@@ -63,8 +68,13 @@ class KubernetesKind:
 
     def task(self, labels: Mapping[str, str]) -> str:
         """The name of a pod's task for people, such as "worker 0"."""
-        role, index = labels.get(self.role_label, "pod"), labels.get(self.index_label, "")
+        role = labels.get(self.role_label, "pod")
+        index = labels.get(self.index_label_of(role), "")
         return TaskName(role, int(index)).label if index.isdigit() else role
+
+    def index_label_of(self, role: str) -> str:
+        """The label of a role's pods that has their index."""
+        return _COMPLETION if self.has_nodes and role == "worker" else self.index_label
 
 
 JOBSET = KubernetesKind(  # Kubernetes' own kind of job with several roles, 0.10 or newer
@@ -76,6 +86,17 @@ JOBSET = KubernetesKind(  # Kubernetes' own kind of job with several roles, 0.10
     index_label="jobset.sigs.k8s.io/job-index",
     success="Completed",
     install="install JobSet (https://jobset.sigs.k8s.io)",
+)
+TRAINJOB = dataclasses.replace(  # of Kubeflow Trainer 2, which makes a JobSet of the same name
+    JOBSET,
+    name="trainjob",
+    api="trainer.kubeflow.org/v1alpha1",
+    resource="trainjobs.v1alpha1.trainer.kubeflow.org",
+    success="Complete",
+    install="install Kubeflow Trainer 2, or use --target=jobset",
+    container="node",
+    parts=("trainingruntimes.v1alpha1.trainer.kubeflow.org",),
+    has_nodes=True,
 )
 TFJOB = KubernetesKind(  # of Kubeflow's training operator 1.9
     name="tfjob",
@@ -90,7 +111,13 @@ TFJOB = KubernetesKind(  # of Kubeflow's training operator 1.9
 
 
 def jobset(spec: JobSpec, volumes: Sequence[Volume] = ()) -> Json:
-    """A JobSet: every task is a Job of one pod.
+    """A JobSet: every task is a Job of one pod."""
+    own = jobset_spec(spec, volumes, JOBSET)
+    return pod.manifest(JOBSET.api, "JobSet", metadata_of(spec, is_job=True), spec=own)
+
+
+def jobset_spec(spec: JobSpec, volumes: Sequence[Volume], kind: KubernetesKind) -> Json:
+    """What a JobSet is to do.
 
     So Kubernetes replaces a lost pod alone, under the same host name. JobSet's own RestartJob is
     not used: it is off unless a cluster's administrator turns it on. A chief that dies takes all
@@ -114,36 +141,40 @@ def jobset(spec: JobSpec, volumes: Sequence[Volume] = ()) -> Json:
     jobs = [
         {
             "name": role.job,
-            "replicas": role.replicas,
-            "template": {"spec": _job(spec, role, volumes)},
+            "replicas": 1 if _is_of_nodes(role, kind) else role.replicas,
+            "template": {"spec": _job(spec, role, volumes, kind)},
         }
         for role in spec.roles
     ]
-    own = {
+    return {
         "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
         "successPolicy": {"operator": "All", "targetReplicatedJobs": ["chief"]},
         "failurePolicy": {"maxRestarts": spec.restarts, "rules": rules},
         "ttlSecondsAfterFinished": _KEPT_SECONDS,
         "replicatedJobs": jobs,
     }
-    return pod.manifest(JOBSET.api, "JobSet", _metadata(spec, is_job=True), spec=own)
 
 
-def _job(spec: JobSpec, role: Role, volumes: Sequence[Volume]) -> Json:
-    template = pod.template(spec, role, volumes, _environment(spec, role), _files(spec))
+def _is_of_nodes(role: Role, kind: KubernetesKind) -> bool:
+    return kind.has_nodes and role.job == "worker"
+
+
+def _job(spec: JobSpec, role: Role, volumes: Sequence[Volume], kind: KubernetesKind) -> Json:
+    environment, files = _environment(spec, role, kind), _files(spec, kind)
+    template = pod.template(spec, role, volumes, environment, files, kind.container)
     template["spec"]["restartPolicy"] = "OnFailure" if role.job == "evaluator" else "Never"
     job: Json = {
-        "parallelism": 1,
-        "completions": 1,
+        "parallelism": role.replicas if _is_of_nodes(role, kind) else 1,
+        "completions": role.replicas if _is_of_nodes(role, kind) else 1,
         "completionMode": "Indexed",
-        **_restarts(spec, role),
+        **_restarts(spec, role, kind),
     }
     if role.job == "chief" and spec.timeout_seconds:
         job["activeDeadlineSeconds"] = spec.timeout_seconds
     return {**job, "template": template}
 
 
-def _restarts(spec: JobSpec, role: Role) -> Json:
+def _restarts(spec: JobSpec, role: Role, kind: KubernetesKind) -> Json:
     """When a Job makes a new pod, and when it fails.
 
     A chief that ended by itself has said why, and would end so again; one that was killed may be
@@ -154,69 +185,74 @@ def _restarts(spec: JobSpec, role: Role) -> Json:
         return {"backoffLimit": _MOST_RESTARTS}
     is_chief = role.job == "chief"
     for_good = [EXIT_BUG, EXIT_USER, EXIT_RUN] if is_chief else [EXIT_USER]
-    codes = {"containerName": CONTAINER, "operator": "In", "values": for_good}
+    codes = {"containerName": kind.container, "operator": "In", "values": for_good}
     disrupted = [{"type": "DisruptionTarget", "status": "True"}]
     rules = [
         {"action": "FailJob", "onExitCodes": codes},
         {"action": "FailJob" if is_chief else "Ignore", "onPodConditions": disrupted},
     ]
+    limit = "backoffLimitPerIndex" if _is_of_nodes(role, kind) else "backoffLimit"
+    failed = {"maxFailedIndexes": 0} if _is_of_nodes(role, kind) else {}
     return {
-        "backoffLimit": 0 if is_chief else spec.restarts,
+        limit: 0 if is_chief else spec.restarts,
+        **failed,
         "podReplacementPolicy": "Failed",  # never two pods under one name
         "podFailurePolicy": {"rules": rules},
     }
 
 
-def _cluster(spec: JobSpec) -> dict[str, list[str]]:
-    """The addresses of a JobSet's tasks, by job."""
-    return {
-        role.job: [f"{spec.name}-{role.job}-{i}-0.{spec.name}:{PORT}" for i in range(role.replicas)]
-        for role in spec.roles
-    }
+def _cluster(spec: JobSpec, kind: KubernetesKind) -> dict[str, list[str]]:
+    """The addresses of a JobSet's tasks, by job: those of its pods, with Job and completion."""
+
+    def host(role: Role, index: int) -> str:
+        place = f"0-{index}" if _is_of_nodes(role, kind) else f"{index}-0"
+        return f"{spec.name}-{role.job}-{place}.{spec.name}:{PORT}"
+
+    return {role.job: [host(role, i) for i in range(role.replicas)] for role in spec.roles}
 
 
-def _environment(spec: JobSpec, role: Role) -> list[Json]:
+def _environment(spec: JobSpec, role: Role, kind: KubernetesKind) -> list[Json]:
     name = {"name": "JOBSET_NAME", "value": spec.name}
     if spec.tasks == 1:
         return [name]
-    field = {"fieldRef": {"fieldPath": f"metadata.labels['{JOBSET.index_label}']"}}
+    field = {"fieldRef": {"fieldPath": f"metadata.labels['{kind.index_label_of(role.job)}']"}}
     # Kubernetes puts the index in, since all Jobs of a role have one template.
     task = f'"task": {{"type": "{role.job}", "index": $(JOB_INDEX)}}'
     found: list[Json] = [name, {"name": "JOB_INDEX", "valueFrom": field}]
-    if has_config_map(spec):
+    if has_config_map(spec, kind):
         return [
             *found,
             {"name": TF_CONFIG, "value": f"{{{task}}}"},
             {"name": TF_CONFIG_FILE, "value": f"{_DIRECTORY}/{_FILE}"},
         ]
-    described = json.dumps(_cluster(spec))
+    described = json.dumps(_cluster(spec, kind))
     return [*found, {"name": TF_CONFIG, "value": f'{{"cluster": {described}, {task}}}'}]
 
 
-def has_config_map(spec: JobSpec) -> bool:
+def has_config_map(spec: JobSpec, kind: KubernetesKind) -> bool:
     """Whether a JobSet's cluster is too long for its tasks' environment."""
-    return spec.tasks > 1 and cluster_in_file.is_needed(json.dumps(_cluster(spec)))
+    return spec.tasks > 1 and cluster_in_file.is_needed(json.dumps(_cluster(spec, kind)))
 
 
 def config_map_name(job: str) -> str:
     return f"{job}-cluster"
 
 
-def config_map(spec: JobSpec) -> Json:
+def config_map(spec: JobSpec, kind: KubernetesKind) -> Json:
     """The description of a large cluster, as a file in each of its pods."""
-    text = cluster_in_file.text(_cluster(spec))
+    text = cluster_in_file.text(_cluster(spec, kind))
     if len(text) > MOST_BYTES:
         raise UserError(
             f"{spec.tasks} tasks: their addresses are {len(text)} bytes, but a ConfigMap of "
             f"Kubernetes holds {MOST_BYTES}; ask for fewer tasks, or give a shorter --name"
         )
-    metadata = {**_metadata(spec), "name": config_map_name(spec.name)}
+    metadata = {**metadata_of(spec), "name": config_map_name(spec.name)}
     return pod.manifest("v1", "ConfigMap", metadata, immutable=True, data={_FILE: text})
 
 
-def _files(spec: JobSpec) -> tuple[Json, Json] | None:
+def _files(spec: JobSpec, kind: KubernetesKind) -> tuple[Json, Json] | None:
     """The ConfigMap as a volume of a pod, and its mount in the container."""
-    if not has_config_map(spec):
+    if not has_config_map(spec, kind):
         return None
     mount = {"name": "cluster", "mountPath": _DIRECTORY, "readOnly": True}
     return {"name": "cluster", "configMap": {"name": config_map_name(spec.name)}}, mount
@@ -250,7 +286,7 @@ def tfjob(spec: JobSpec, volumes: Sequence[Volume] = ()) -> Json:
         for role in spec.roles
     }
     own = {"runPolicy": policy, "tfReplicaSpecs": roles}
-    return pod.manifest(TFJOB.api, "TFJob", _metadata(spec, is_job=True), spec=own)
+    return pod.manifest(TFJOB.api, "TFJob", metadata_of(spec, is_job=True), spec=own)
 
 
 def check_tfjob_size(spec: JobSpec, namespace: str) -> None:
@@ -284,13 +320,14 @@ def network_policy(spec: JobSpec, pods: Json) -> Json:
     ingress = [{"ports": _open([port])}] if port else []
     own = {"from": [{"podSelector": {"matchLabels": dict(pods)}}]}
     servers = {**own, "ports": _open(pod.tensorflow_ports(spec))}
-    return pod.network_policy(_metadata(spec), pods, [servers, *ingress])
+    return pod.network_policy(metadata_of(spec), pods, [servers, *ingress])
 
 
 def _open(ports: Sequence[int]) -> list[Json]:
     return [{"protocol": "TCP", "port": port} for port in ports]
 
 
-def _metadata(spec: JobSpec, is_job: bool = False) -> Json:
+def metadata_of(spec: JobSpec, is_job: bool = False) -> Json:
+    """Name and labels of the job, or of what belongs to it."""
     labels = spec.labels if is_job else pod.labels_of_parts(spec)
     return {"name": spec.name, "labels": {**labels, **MANAGED_BY}}

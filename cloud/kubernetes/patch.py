@@ -63,7 +63,9 @@ def _documents(path: str) -> list[Json]:
 def _pods(manifest: Json) -> Iterator[tuple[str, Json]]:
     """The template of the pods of each role."""
     spec = manifest.get("spec", {})
-    if manifest["kind"] == "JobSet":
+    if manifest["kind"] == "TrainingRuntime":
+        spec = spec["template"]["spec"]
+    if manifest["kind"] in ("JobSet", "TrainingRuntime"):
         for job in spec["replicatedJobs"]:
             yield job["name"], job["template"]["spec"]["template"]
     elif manifest["kind"] == "TFJob":

@@ -200,16 +200,18 @@ def template(
     volumes: Sequence[Volume],
     environment: Sequence[Json] = (),
     files: tuple[Json, Json] | None = None,
+    name: str = CONTAINER,
 ) -> Json:
     """The PodTemplateSpec of a role's tasks, without restartPolicy.
 
-    `environment` goes into the container's `env`; `files` is a further volume, and its mount.
+    `environment` goes into the `env` of the container, which is called `name`; `files` is a further
+    volume, and its mount.
     """
     claims, mounts = mounted(volumes, {})
     pod: Json = {
         **base(grace_seconds(spec) + _END_SECONDS),
         "securityContext": pod_security(),
-        "containers": [_container(spec, role, mounts, environment)],
+        "containers": [{"name": name, **_container(spec, role, mounts, environment)}],
         "volumes": [
             {"name": "scratch", "emptyDir": _filled(sizeLimit=role.disk_gb and f"{role.disk_gb}G")},
             *claims,
@@ -265,7 +267,6 @@ def _container(spec: JobSpec, role: Role, mounts: list[Json], environment: Seque
     own = {"HOME": SCRATCH, "PYTHONUNBUFFERED": "1"} | dict(spec.environment)
     env = [{"name": name, "value": literal(value)} for name, value in own.items()]
     container: Json = {
-        "name": CONTAINER,
         "image": spec.image,
         "command": ["python", "-m", spec.module],
         "args": [literal(argument) for argument in spec.arguments],

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from cloud.kubernetes.kubectl import Json, Kubectl, RefusedError, documents, selected
 from cloud.kubernetes.manifests import KubernetesKind, config_map_name
-from cloud.kubernetes.pod import CONTAINER, MANAGED_BY
+from cloud.kubernetes.pod import MANAGED_BY
 from cloud.remote_target import LABELS, said, teller
 from cloud.target import JobStatus, Request
 from tfps.errors import RunError, UserError
@@ -76,7 +76,8 @@ class KubernetesSender:
     def cancel(self, job: str) -> None:
         """Deletes the job and what belongs to it; the pods get their grace."""
         # Kubernetes deletes it with the job, unless the program that made it was interrupted.
-        deleted = self._delete(f"{self._kind.resource}/{job}", f"networkpolicies/{job}")
+        parts = ("networkpolicies", *self._kind.parts)
+        deleted = self._delete(f"{self._kind.resource}/{job}", *(f"{each}/{job}" for each in parts))
         try:
             deleted += self._delete(f"configmaps/{config_map_name(job)}")
         except RefusedError as error:
@@ -165,7 +166,9 @@ class _PodLogs:
     def _last_words(self, pod: Json, since: Sequence[str]) -> str:
         """What a container has written that was restarted since the last look."""
         states = (pod.get("status") or {}).get("containerStatuses") or []
-        restarts = next((x.get("restartCount", 0) for x in states if x["name"] == CONTAINER), 0)
+        restarts = next(
+            (x.get("restartCount", 0) for x in states if x["name"] == self._kind.container), 0
+        )
         uid = pod["metadata"]["uid"]
         known, self._restarts[uid] = self._restarts.get(uid, 0), restarts
         if restarts <= known:
@@ -176,7 +179,7 @@ class _PodLogs:
             return ""
 
     def _read(self, *arguments: str) -> str:
-        flags = (f"--container={CONTAINER}", "--prefix", "--timestamps")
+        flags = (f"--container={self._kind.container}", "--prefix", "--timestamps")
         return self._kubectl.run("logs", *flags, *arguments)
 
 

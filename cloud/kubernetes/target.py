@@ -1,4 +1,4 @@
-"""A job on Kubernetes: `--target=jobset`, or `--target=tfjob` where Kubeflow's operator is."""
+"""A job on Kubernetes: `--target=jobset`, or trainjob or tfjob where Kubeflow's operators are."""
 
 import dataclasses
 import json
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from absl import flags
 
 from cloud.job_spec import JobSpec
-from cloud.kubernetes import manifests, pod
+from cloud.kubernetes import manifests, pod, trainjob
 from cloud.kubernetes.kubectl import Json, Kubectl
-from cloud.kubernetes.manifests import JOBSET, TFJOB, KubernetesKind
+from cloud.kubernetes.manifests import JOBSET, TFJOB, TRAINJOB, KubernetesKind
 from cloud.kubernetes.patch import patched
 from cloud.kubernetes.pod import Volume
 from cloud.kubernetes.sender import KubernetesSender
@@ -18,6 +18,9 @@ from cloud.target import Request
 from tfps.errors import UserError
 
 _MOST_OBJECT_BYTES = 1 << 20  # etcd takes 1.5 MiB, and the controller adds what it did
+
+
+KINDS = {kind.name: kind for kind in (JOBSET, TRAINJOB, TFJOB)}
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -35,7 +38,7 @@ def from_flags(values: flags.FlagValues) -> "KubernetesTarget":
     return KubernetesTarget(
         # Pods' logs can be read as soon as they are written.
         PollOptions(values.wait_seconds, values.poll_seconds, last_looks=1),
-        JOBSET if values.target == JOBSET.name else TFJOB,
+        KINDS[values.target],
         Kubectl(values.namespace or "", values.kube_context or ""),
         tuple(Volume.parse(text) for text in values.volume),
         values.patch,
@@ -44,7 +47,7 @@ def from_flags(values: flags.FlagValues) -> "KubernetesTarget":
 
 @dataclasses.dataclass
 class KubernetesTarget(RemoteTarget):
-    """Jobs in a namespace, whose tasks are pods of a JobSet or a TFJob."""
+    """Jobs in a namespace, whose tasks are pods of a JobSet, a TrainJob's JobSet or a TFJob."""
 
     has_own_machines = True
 
@@ -63,16 +66,20 @@ class KubernetesTarget(RemoteTarget):
         if not self.patch:  # which may mount what it needs
             pod.check_job_dir(spec, self.volumes)
         found = [manifests.network_policy(spec, {self.kind.name_label: spec.name})]
-        if self.kind is JOBSET:
-            if manifests.has_config_map(spec):
-                found.append(manifests.config_map(spec))
-            found.append(manifests.jobset(spec, self.volumes))
-        else:
+        if self.kind is TFJOB:
             manifests.check_tfjob_size(spec, self.kubectl.namespace)
             found.append(manifests.tfjob(spec, self.volumes))
+        else:
+            if manifests.has_config_map(spec, self.kind):
+                found.append(manifests.config_map(spec, self.kind))
+            if self.kind is TRAINJOB:
+                found += [trainjob.runtime(spec, self.volumes), trainjob.trainjob(spec)]
+            else:
+                found.append(manifests.jobset(spec, self.volumes))
         if self.patch:
             found = patched(found, self.patch)
-        _check_object(found[-1])
+        for each in found:
+            _check_object(each)
         return self.kubectl.placed(found)
 
     def stage(self, spec: JobSpec) -> None:

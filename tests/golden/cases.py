@@ -53,6 +53,10 @@ _VERTEX = (
 )
 _PACKAGE = (*_VERTEX, "--package=gs://bucket/staging/packages/0123/tfps-0.1.0.tar.gz")
 _LOCAL = ("--target=local", "--log_dir=/runs/criteo/logs")
+_SSH = (
+    *("--target=ssh", "--hosts=tests/golden/hosts", "--directory=/srv/tfps"),
+    *("--python=.venv/bin/python", "--first_port=23000"),
+)
 _KUBERNETES = ("--namespace=training", "--image=registry.example.com/tfps:1")
 _PODS = (
     "--workers=4",
@@ -120,10 +124,12 @@ CASES = {
     **{f"vertex-{kind}": (*_VERTEX, *_CLUSTER, *flags) for kind, flags in _KINDS.items()},
     **{
         f"{target}-{kind}": (f"--target={target}", *_KUBERNETES, *_PODS, *flags)
-        for target in ("jobset", "tfjob")
+        for target in ("jobset", "tfjob", "trainjob")
         for kind, flags in _POD_KINDS.items()
     },
     **{f"slurm-{kind}": (*_SLURM, *_PODS, *flags) for kind, flags in _SLURM_KINDS.items()},
+    "ssh-cpu": (*_SSH, *_CLUSTER),
+    "ssh-alike": (*_SSH, "--setup=true", "--env=TZ=UTC", "--timeout_seconds=86400"),
     "local-chief-works": (*_LOCAL, *_CLUSTER, "--", "--chief_works"),
     "slurm-chief-works": (*_SLURM, *_PODS, "--", "--chief_works"),
     "vertex-predict": (*_VERTEX, *_CLUSTER),

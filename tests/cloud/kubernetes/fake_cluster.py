@@ -32,6 +32,10 @@ _KINDS = {
     "jobset.x-k8s.io/v1alpha2": {"JobSet": "jobsets"},
     "kubeflow.org/v1": {"TFJob": "tfjobs"},
     "networking.k8s.io/v1": {"NetworkPolicy": "networkpolicies"},
+    "trainer.kubeflow.org/v1alpha1": {
+        "TrainJob": "trainjobs",
+        "TrainingRuntime": "trainingruntimes",
+    },
     "policy/v1": {"PodDisruptionBudget": "poddisruptionbudgets"},
 }
 _VERBS = ["create", "delete", "get", "list", "patch", "watch"]

@@ -2,9 +2,8 @@
 
 from cloud.job_spec import JobSpec, Role
 from cloud.kubernetes.kubectl import Kubectl
-from cloud.kubernetes.manifests import JOBSET, TFJOB
 from cloud.kubernetes.pod import Volume
-from cloud.kubernetes.target import KubernetesTarget
+from cloud.kubernetes.target import KINDS, KubernetesTarget
 from cloud.remote_target import PollOptions
 from tests.cloud.kubernetes import schemas
 
@@ -42,8 +41,7 @@ SPECS = {
 
 def target(name, *volumes):
     volumes = [Volume.parse(text) for text in volumes]
-    kind = {"jobset": JOBSET, "tfjob": TFJOB}[name]
-    return KubernetesTarget(PollOptions(1.0), kind, Kubectl("lab"), volumes)
+    return KubernetesTarget(PollOptions(1.0), KINDS[name], Kubectl("lab"), volumes)
 
 
 def render(name, spec, *volumes):

@@ -1,7 +1,7 @@
 """Holds manifests to the published schemas of their kinds, unknown fields refused.
 
 The schemas are those of packages that their projects publish: kubernetes-validate has Kubernetes'
-own, kubeflow-trainer-api has JobSet's, kubeflow-training has TFJob's.
+own, kubeflow-trainer-api has JobSet's and Trainer's, kubeflow-training has TFJob's.
 """
 
 import functools
@@ -12,7 +12,11 @@ from typing import Any
 import jsonschema
 import kubernetes_validate
 from kubeflow.training import models as training
-from kubeflow_trainer_api.models import JobsetV1alpha2JobSet
+from kubeflow_trainer_api.models import (
+    JobsetV1alpha2JobSet,
+    TrainerV1alpha1TrainingRuntime,
+    TrainerV1alpha1TrainJob,
+)
 
 KUBERNETES = kubernetes_validate.latest_version()
 
@@ -20,8 +24,8 @@ KUBERNETES = kubernetes_validate.latest_version()
 def check(manifest: dict[str, Any]) -> None:
     """Asserts that a manifest, and every Job and pod in it, is valid."""
     kind = manifest["kind"]
-    if kind == "JobSet":
-        _check_by_schema(manifest, _jobset_schema())
+    if kind in _MODELS:
+        _check_by_schema(manifest, _model_schema(kind))
     elif kind == "TFJob":
         _check_by_schema(manifest, _tfjob_schema())
     else:
@@ -32,10 +36,9 @@ def check(manifest: dict[str, Any]) -> None:
 
 def pods(manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The pod template of each role of a job."""
-    if manifest["kind"] == "JobSet":
-        jobs = manifest["spec"]["replicatedJobs"]
+    if jobs := _jobs(manifest):
         return {job["name"]: job["template"]["spec"]["template"] for job in jobs}
-    roles = manifest["spec"]["tfReplicaSpecs"]
+    roles = manifest["spec"].get("tfReplicaSpecs", {})
     return {name.lower(): role["template"] for name, role in roles.items()}
 
 
@@ -43,14 +46,22 @@ def _embedded(manifest: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """What is in a manifest, as objects of Kubernetes' own kinds."""
     metadata = {"name": "x"}
     yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": manifest["metadata"]}
-    if manifest["kind"] == "JobSet":
-        for job in manifest["spec"]["replicatedJobs"]:
-            spec = job["template"]["spec"]
-            yield {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
-    if manifest["kind"] in ("JobSet", "TFJob"):
+    for job in _jobs(manifest):
+        spec = job["template"]["spec"]
+        yield {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+    if manifest["kind"] in ("JobSet", "TFJob", "TrainingRuntime"):
         for pod in pods(manifest).values():
             own = {**metadata, **pod["metadata"]}
             yield {"apiVersion": "v1", "kind": "Pod", "metadata": own, "spec": pod["spec"]}
+
+
+def _jobs(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    """The Jobs of a JobSet, be it that of a TrainingRuntime."""
+    spec = manifest.get("spec", {})
+    if manifest["kind"] == "TrainingRuntime":
+        spec = spec["template"]["spec"]
+    jobs: list[dict[str, Any]] = spec.get("replicatedJobs", [])
+    return jobs
 
 
 def _check_by_schema(manifest: dict[str, Any], schema: dict[str, Any]) -> None:
@@ -59,9 +70,16 @@ def _check_by_schema(manifest: dict[str, Any], schema: dict[str, Any]) -> None:
         raise AssertionError(f"{error.json_path}: {error.message}")
 
 
+_MODELS = {
+    "JobSet": JobsetV1alpha2JobSet,
+    "TrainJob": TrainerV1alpha1TrainJob,
+    "TrainingRuntime": TrainerV1alpha1TrainingRuntime,
+}
+
+
 @functools.cache
-def _jobset_schema() -> dict[str, Any]:
-    schema = JobsetV1alpha2JobSet.model_json_schema(by_alias=True)
+def _model_schema(kind: str) -> dict[str, Any]:
+    schema = _MODELS[kind].model_json_schema(by_alias=True)
     for found in (schema, *schema["$defs"].values()):
         _close(found)
     for name in ("Quantity", "IntOrString"):  # of which the client knows no more than the name

@@ -19,7 +19,7 @@ from tests.cloud.kubernetes.jobs import (
 )
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", [*TARGETS, "trainjob"])
 @pytest.mark.parametrize("name", SPECS)
 def test_manifests_are_valid_by_the_published_schemas(target, name):
     for manifest in render(target, SPECS[name], "data:/data", "jobs:/jobs"):
@@ -34,6 +34,8 @@ def test_manifests_are_valid_by_the_published_schemas(target, name):
         ("jobset", ("metadata",)),
         ("jobset", ("spec", "failurePolicy", "rules", 0)),
         ("jobset", ("spec", "replicatedJobs", 0, "template", "spec")),
+        ("trainjob", ("spec", "template", "spec", "replicatedJobs", 1, "template")),
+        ("trainjob", ("spec", "mlPolicy")),
         ("tfjob", ("spec", "runPolicy")),
         ("tfjob", ("metadata",)),
         ("tfjob", ("spec", "tfReplicaSpecs", "Chief", "template", "spec", "securityContext")),

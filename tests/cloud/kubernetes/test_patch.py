@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from cloud.kubernetes.kubectl import Kubectl
-from cloud.kubernetes.manifests import JOBSET, TFJOB
-from cloud.kubernetes.target import KubernetesTarget
+from cloud.kubernetes.target import KINDS, KubernetesTarget
 from cloud.remote_target import PollOptions
 from tests.cloud.kubernetes import schemas
 from tests.cloud.kubernetes.jobs import TARGETS, job
@@ -40,9 +39,8 @@ template:
 
 
 def rendered(target: str, path: str, **fields):
-    kind = {"jobset": JOBSET, "tfjob": TFJOB}[target]
     spec = job(labels={"kueue.x-k8s.io/queue-name": "Research.1"}, **fields)
-    return KubernetesTarget(PollOptions(1.0), kind, Kubectl("lab"), (), path).render(spec)
+    return KubernetesTarget(PollOptions(1.0), KINDS[target], Kubectl("lab"), (), path).render(spec)
 
 
 def write(tmp_path: Path, text: str) -> str:

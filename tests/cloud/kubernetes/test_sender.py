@@ -6,6 +6,7 @@ from cloud import submit
 from cloud.kubernetes.kubectl import Kubectl
 from cloud.kubernetes.manifests import JOBSET
 from cloud.kubernetes.sender import KubernetesSender
+from cloud.kubernetes.target import KINDS
 from tests.cloud.kubernetes.fake_cluster import FakeCluster, status
 
 TASKS = ["--", "--config=configs/smoke.py", "--job_dir=gs://bucket/run"]
@@ -19,6 +20,12 @@ LABELS = {
         "jobset.sigs.k8s.io/jobset-name": "trial",
         "jobset.sigs.k8s.io/replicatedjob-name": "worker",
         "jobset.sigs.k8s.io/job-index": "1",
+    },
+    "trainjob": {
+        "jobset.sigs.k8s.io/jobset-name": "trial",
+        "jobset.sigs.k8s.io/replicatedjob-name": "worker",
+        "jobset.sigs.k8s.io/job-index": "0",
+        "batch.kubernetes.io/job-completion-index": "1",
     },
     "tfjob": {
         "training.kubeflow.org/job-name": "trial",
@@ -48,11 +55,11 @@ def send(*flags, target="jobset"):
 def pod(target, restarts=0, state="running", uid="pod-1"):
     return {
         "metadata": {"name": uid, "uid": uid, "labels": LABELS[target]},
-        "spec": {"containers": [{"name": "tensorflow"}]},
+        "spec": {"containers": [{"name": KINDS[target].container}]},
         "status": {
             "containerStatuses": [
                 {
-                    "name": "tensorflow",
+                    "name": KINDS[target].container,
                     "image": "i",
                     "imageID": "i",
                     "ready": True,
@@ -69,14 +76,21 @@ def conditions(*types):
 
 
 @pytest.mark.parametrize(
-    ("target", "kind", "plural"), [("jobset", "JobSet", "jobsets"), ("tfjob", "TFJob", "tfjobs")]
+    ("target", "kind", "plural"),
+    [
+        ("jobset", "JobSet", "jobsets"),
+        ("trainjob", "TrainJob", "trainjobs"),
+        ("tfjob", "TFJob", "tfjobs"),
+    ],
 )
 def test_a_job_is_made_behind_its_policy_and_tied_to_it(cluster, capfd, target, kind, plural):
     assert send(target=target) == 0
-    assert cluster.kinds() == ["NetworkPolicy", kind]
-    policy, job = cluster.objects.values()
-    (owner,) = policy["metadata"]["ownerReferences"]
-    assert (owner["kind"], owner["uid"]) == (kind, job["metadata"]["uid"])
+    runtime = ["TrainingRuntime"] if target == "trainjob" else []
+    assert cluster.kinds() == ["NetworkPolicy", *runtime, kind]
+    *parts, job = cluster.objects.values()
+    for each in parts:
+        (owner,) = each["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["uid"]) == (kind, job["metadata"]["uid"])
     said = capfd.readouterr().out
     assert "submitted trial" in said
     assert f"python -m cloud.submit cancel trial --target={target}" in said
@@ -196,12 +210,14 @@ def test_a_cluster_that_is_away_is_named(cluster, capfd, monkeypatch):
 
 
 @pytest.mark.quick("jobset")
-@pytest.mark.parametrize("target", ["jobset", "tfjob"])
+@pytest.mark.parametrize("target", KINDS)
 def test_a_job_is_followed_to_its_end(cluster, capfd, target):
-    success = {"jobset": "Completed", "tfjob": "Succeeded"}[target]
+    success = KINDS[target].success
     running = conditions("Running")
     if target == "jobset":
         running = {"replicatedJobsStatus": [{"name": "chief", "ready": 1}]}
+    if target == "trainjob":
+        running = {"jobsStatus": [{"name": "chief", "ready": 1}]}
     first, second, third = (f"{SECOND}{i}.5Z line {i}" for i in (1, 2, 3))
     written, last = [first, second, second], f"{SECOND}2.6Z last words"
     steps = [
