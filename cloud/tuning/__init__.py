@@ -1,0 +1,1 @@
+"""Searches for better settings: trials that are jobs, proposed by Optuna."""
