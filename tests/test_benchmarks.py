@@ -318,7 +318,7 @@ def test_the_ps_of_the_floor_sends_a_batch_s_rows_and_dense_parameters(two_rows)
 @pytest.mark.slow
 def test_a_million_records_cross_bare_sockets(two_rows, tmp_path):
     """What crosses loopback is counted; the window's ends are not those of a step."""
-    window = Window(0.1, 0.5, 60.0)
+    window = Window(0.1, 2.0, 60.0)
     found = measure(System([*WIRE_PEER, two_rows], "launcher"), window, tmp_path / "log")
     assert found["examples_per_second"] > 0
     assert found["loopback_bytes_per_example"] > 0.5 * (IDS + 2 * VALUES + 1) / 512

@@ -15,13 +15,12 @@ _MODULES = (
     "trainer.replica",
 )
 
-# What `trainer.task` sets before TensorFlow loads. All tasks keep blocks: which of them are
-# workers is not known yet.
+# What `trainer.task` sets before TensorFlow loads. Blocks of gs:// are not kept, as workers would:
+# the other tasks would then read for seconds what a file held before.
 os.environ["GRPC_FAIL_FAST"] = "use_caller"
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 tf_settings.apply()
-tf_settings.keep_blocks()
 
 
 def _load() -> None:

@@ -23,6 +23,7 @@ from tfps.cluster.spec import Cluster
 from tfps.errors import EXIT_RESIZED, EXIT_USER, RunError, UserError
 from tfps.job_dir import JobDir, size
 from tfps.job_dir.size import Size
+from tfps.storage.paths import CLOUD_SCHEME
 
 _NOTICE = (
     "security: TensorFlow's servers listen on every interface of this machine without "
@@ -124,7 +125,7 @@ class Launch:
 
     def _started(self) -> TaskStarter:
         """The process of which all tasks are forks, once it has loaded."""
-        loaded = _loaded_for(self._spec.module)
+        loaded = _loaded_for(self._spec)
         if loaded:
             self.say("loading TensorFlow, once for all tasks")
         shared = {**self._environ, **self._spec.environment, **command.SHARED}
@@ -168,14 +169,20 @@ def _is_runnable(module: str) -> bool:
     return found is not None
 
 
-def _loaded_for(module: str) -> str | None:
-    """What is loaded once for all tasks of a module.
+def _loaded_for(spec: JobSpec) -> str | None:
+    """What is loaded once for all tasks of a job.
 
     Another module than the trainer loads by itself; where there are GPUs each task does, since a
-    fork cannot use CUDA if the process it is of has.
+    fork cannot use CUDA if the process it is of has; and on gs://, whose client has settings of its
+    own in workers from the moment TensorFlow is loaded.
     """
     has_gpus = os.path.exists("/dev/nvidiactl") or shutil.which("nvidia-smi")  # only this in WSL
-    return "trainer.loaded" if module == JobSpec.module and not has_gpus else None
+    is_known = spec.module == JobSpec.module and not has_gpus
+    return "trainer.loaded" if is_known and not any(map(_is_cloud, spec.arguments)) else None
+
+
+def _is_cloud(argument: str) -> bool:
+    return CLOUD_SCHEME in argument
 
 
 def _made(log_dir: pathlib.Path | None) -> pathlib.Path:

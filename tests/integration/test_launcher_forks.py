@@ -9,9 +9,11 @@ import sys
 import time
 
 import psutil
+import pytest
 from launcher_fixtures import PATIENCE, start_fixture, write_fixture  # noqa: F401
 
-from cloud.local import forking
+from cloud.job_spec import JobSpec, Role
+from cloud.local import forking, launch
 from cloud.local.fork import Order
 from tests.project import ROOT
 
@@ -80,6 +82,23 @@ def test_nothing_breaks_in_a_task_once_nobody_reads_it(tmp_path):
             assert forking.end_of(fork.answers).code == 0
         orders.close()
         assert process.wait(PATIENCE) == 0
+
+
+@pytest.mark.parametrize(
+    ("module", "path", "loaded"),
+    [
+        ("trainer.task", "runs/x", "trainer.loaded"),
+        ("trainer.task", "gs://bucket/x", None),  # whose client is another one in workers
+        ("acting", "runs/x", None),
+    ],
+)
+def test_tasks_load_by_themselves_where_they_differ_in_what_they_load(
+    monkeypatch, module, path, loaded
+):
+    monkeypatch.setenv("PATH", "/nowhere")  # without nvidia-smi
+    arguments = ("--config=a.py", f"--job_dir={path}")
+    spec = JobSpec("one", arguments, (Role("chief"),), module)
+    assert launch._loaded_for(spec) == loaded
 
 
 def test_a_signal_while_tensorflow_loads_ends_the_launcher(start):

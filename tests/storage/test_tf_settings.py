@@ -23,9 +23,9 @@ def test_a_read_without_an_answer_ends_before_a_run_is_taken_for_stalled():
 
 
 def test_blocks_are_kept_where_the_environment_says_nothing_else(monkeypatch):
-    monkeypatch.delenv("GCS_READ_CACHE_MAX_SIZE_MB", raising=False)
+    monkeypatch.setattr(os, "environ", {})
     tf_settings.keep_blocks()
     assert os.environ["GCS_READ_CACHE_MAX_SIZE_MB"] == "32"
-    monkeypatch.setenv("GCS_READ_CACHE_MAX_SIZE_MB", "0")
+    os.environ["GCS_READ_CACHE_MAX_SIZE_MB"] = "0"
     tf_settings.keep_blocks()
     assert os.environ["GCS_READ_CACHE_MAX_SIZE_MB"] == "0"
