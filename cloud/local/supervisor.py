@@ -24,7 +24,7 @@ class Limits:
     max_restarts: int = 3
     backoff_seconds: float = 1.0  # before the first restart; doubles with each further one
     end_seconds: float = 5.0
-    timeout_seconds: float | None = None  # for the whole run
+    timeout_seconds: float | None = None  # that are left for the whole run
 
 
 class Link(Protocol):
@@ -150,7 +150,7 @@ class Supervisor:
 
     def _on_timeout(self) -> None:
         if not self._is_ending:
-            self.say(f"the run's {self._limits.timeout_seconds:g} s are over: ending it")
+            self.say("the time of the run (--timeout_seconds) is over: ending it")
             self._end_run(EXIT_RUN, self._limits.grace_seconds)
 
     def _on_end(self, process: Process, code: int) -> None:

@@ -16,7 +16,7 @@ from tfps.errors import RunError, UserError, reason_of
 
 _POLL_SECONDS = 1.0
 _MOST_FAILURES = 3  # one after the other
-_RESUMES, _JOB, _FIELDS = "resumes", "job", "fields"  # attributes of a trial
+_NUMBER, _JOB, _FIELDS = "number", "job", "fields"  # attributes of a trial
 
 
 class Plan(NamedTuple):
@@ -79,8 +79,7 @@ class Search:
 
     def rows(self) -> Iterator[tuple[int, str, float | None, Mapping[str, Any]]]:
         """Number, state, value and fields of each trial, those that were taken up once."""
-        for each in self._counted():
-            number = each.user_attrs.get(_RESUMES, each.number)
+        for number, each in self._numbered().items():
             yield number, each.state.name.lower(), each.value, each.user_attrs.get(_FIELDS, {})
 
     def best(self) -> Mapping[str, Any]:
@@ -121,28 +120,32 @@ class Search:
 
         What is written first makes a second try harmless.
         """
-        number = trial.user_attrs.get(_RESUMES, trial.number)
+        number = trial.user_attrs.get(_NUMBER)
         states = self._optuna.trial.TrialState
-        waiting = self._study.get_trials(states=[states.WAITING])
-        if not any(each.user_attrs.get(_RESUMES) == number for each in waiting):
-            attributes = {_RESUMES: number, _JOB: trial.user_attrs.get(_JOB, "")}
-            self._study.enqueue_trial(trial.params, user_attrs=attributes)
+        if number is not None:  # else its job was not started
+            waiting = self._study.get_trials(states=[states.WAITING])
+            if not any(each.user_attrs[_NUMBER] == number for each in waiting):
+                attributes = {_NUMBER: number, _JOB: trial.user_attrs.get(_JOB, "")}
+                self._study.enqueue_trial(trial.params, user_attrs=attributes)
+            say(f"trial {number} is taken up again")
         self._study.tell(trial.number, state=states.FAIL)
-        say(f"trial {number} is taken up again")
 
-    def _counted(self) -> list[Any]:
-        """All trials but those that another one has taken up."""
+    def _numbered(self) -> dict[int, Any]:
+        """The trials by number; of those that were taken up, what came last."""
         trials = self._study.get_trials(deepcopy=False)
-        last = {each.user_attrs.get(_RESUMES, each.number): each for each in trials}
-        return [last[number] for number in sorted(last)]
+        found = {x.user_attrs[_NUMBER]: x for x in trials if _NUMBER in x.user_attrs}
+        return dict(sorted(found.items()))
 
     def _count(self) -> int:
         states = self._optuna.trial.TrialState
-        return sum(each.state != states.WAITING for each in self._counted())
+        return sum(each.state != states.WAITING for each in self._numbered().values())
 
     def _begin(self) -> None:
         trial = self._study.ask()
-        number = trial.user_attrs.get(_RESUMES, trial.number)
+        number = trial.user_attrs.get(_NUMBER)
+        if number is None:
+            number = max(self._numbered(), default=-1) + 1
+            trial.set_user_attr(_NUMBER, number)
         try:
             fields = dict(self._asked.suggest(trial))
         except Exception as error:

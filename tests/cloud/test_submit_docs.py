@@ -8,8 +8,10 @@ import pytest
 from google.cloud.aiplatform_v1.types import CustomJob
 
 from cloud import submit
+from cloud.tuning.study import Study
 from tests.cloud.vertex.fake_vertex import FakeVertex
 from tests.project import ROOT
+from tfps import python_config
 
 PAGES = ("README.md", "docs/submit.md", "docs/vertex.md")
 PROGRAM = "python -m cloud.submit "
@@ -76,7 +78,12 @@ def test_the_shell_understands_every_command(page):
 
 
 def test_the_job_in_a_file_is_complete(tmp_path, capsys):
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/submit.md").read_text(), re.DOTALL)
+    code, search = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs/submit.md").read_text(), re.DOTALL
+    )
+    (tmp_path / "mine_study.py").write_text(search)
+    path = str(tmp_path / "mine_study.py")
+    assert python_config.load(path, "--study", "get_study", Study).metric == "auc"
     (tmp_path / "ads.py").write_text(code)
     place = ("--target=vertex", "--project=my-project", "--region=us-central1", "--image=r/i")
     flags = (*place, f"--job={tmp_path}/ads.py", "--workers=2", "--dry_run")

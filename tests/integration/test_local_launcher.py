@@ -271,7 +271,7 @@ def test_a_job_for_any_platform_runs_here(write, start, tmp_path):
     flags = ("--workers=2", "--ps=1", "--machine=type=n2-standard-8", "--env=MINE=x")
     launcher = start("--target=local", *flags, command=SUBMIT)
     assert launcher.finish() == 6
-    assert launcher.lines[2] == "[launcher] not used on this machine: machines"
+    assert launcher.lines[2] == "[launcher] not used here: machines"
     reports = [json.loads(line[8:]) for line in launcher.lines if line.startswith("[chief] [")]
     assert [report[0] for report in reports] == ["x", "x"]
     names = [decode({"TF_CONFIG": report[1]}).name for report in reports]
@@ -292,4 +292,4 @@ def test_a_job_has_a_limit_of_time(write, start):
     limits = ("--timeout_seconds=2", "--grace_seconds=0")
     launcher = start("--target=local", "--workers=1", "--ps=1", *limits, command=SUBMIT)
     assert launcher.finish() == 3
-    assert "[launcher] the run's 2 s are over: ending it" in launcher.lines
+    assert "[launcher] the time of the run (--timeout_seconds) is over: ending it" in launcher.lines

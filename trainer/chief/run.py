@@ -166,8 +166,11 @@ def run(
             display.hide()
             state.observer.look_for_losses(state.monitor.failures)
             _prepare_to_go_on(lost, inputs.settings.cluster, state)
-    except (Interrupted, ResizedError):
+    except Interrupted:
         report_end(state, INTERRUPTED)
+        raise
+    except ResizedError:  # the report goes on: so does the run
+        state.observer.ended(INTERRUPTED)
         raise
     except SupersededError:
         raise
