@@ -1,12 +1,14 @@
 """A stand-in for nvidia-smi: a program on PATH that answers the queries as NVIDIA's does.
 
 Its processes are real ones: those that bear the mark of their test in the environment and may use a
-GPU by TF_CONFIG and CUDA_VISIBLE_DEVICES. Each holds what it has of resident memory, in MiB.
+GPU by TF_CONFIG and CUDA_VISIBLE_DEVICES; and tasks of the local launcher, whose environment cannot
+be seen, as each has a GPU of its own. Each holds what it has of resident memory, in MiB.
 """
 
 import json
 import os
 import pathlib
+import re
 import sys
 
 MARK = "TFPS_STAND_IN_GPUS"  # how many GPUs it has
@@ -40,6 +42,10 @@ def processes(count):
         except OSError:  # it has ended, or is not ours
             continue
         environ = dict(each.partition("=")[::2] for each in variables)
+        if task := _task(words):
+            if (index := _gpu_of(entry, task, count)) is not None:
+                yield index, int(entry.name), pages * os.sysconf("SC_PAGE_SIZE") >> 20
+            continue
         if environ.get(MARK) != str(count) or not any(word in _TRAINS for word in words):
             continue
         config = json.loads(environ.get("TF_CONFIG", "{}"))
@@ -51,6 +57,33 @@ def processes(count):
         for index in named.split(","):
             if 0 <= int(index) < count:
                 yield int(index), int(entry.name), pages * os.sysconf("SC_PAGE_SIZE") >> 20
+
+
+def _task(words):
+    """Job and index of a task of the local launcher, a fork, by the name of its log."""
+    found = re.search(r"--tensorflow_log=\S*/(\w+)-(\d+)\.log", " ".join(words))
+    return (found[1], int(found[2])) if found else None
+
+
+def _parent(entry):
+    return (entry / "stat").read_text().rpartition(")")[2].split()[1]
+
+
+def _gpu_of(entry, task, count):
+    """The GPU of a marked task that trains, the first of which has the first; else None."""
+    try:
+        parent = _parent(entry)
+        launcher = _parent(pathlib.Path("/proc", parent))  # whose environment can be seen
+        variables = pathlib.Path(f"/proc/{launcher}/environ").read_bytes().decode().split("\0")
+        forks = pathlib.Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+        lines = [pathlib.Path(f"/proc/{fork}/cmdline").read_bytes().decode() for fork in forks]
+    except OSError:  # it has ended
+        return None
+    job, index = task
+    has_ps = any("/ps-0.log" in line for line in lines)
+    if f"{MARK}={count}" not in variables or job == "ps" or (job == "chief" and has_ps):
+        return None
+    return (index + (job == "worker" and not has_ps)) % count
 
 
 def main(query, form):
