@@ -27,12 +27,12 @@ NEEDS = {
         "OpenSSH's servers in networks of their own",
     ),
 }
-_PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
+PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
 
 
 def missing(verb: str) -> list[str]:
     """Programs that are not on this machine."""
-    return [name for name in NEEDS[verb].programs if shutil.which(name, path=_PATH) is None]
+    return [name for name in NEEDS[verb].programs if shutil.which(name, path=PATH) is None]
 
 
 def main(verb: str) -> int:

@@ -20,7 +20,7 @@ def test_without_root_it_says_so_in_one_line_and_installs_nothing(monkeypatch, c
 
 def test_what_cannot_be_installed_is_said_in_one_line(monkeypatch, capfd, tmp_path):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(system_packages, "_PATH", str(tmp_path))
+    monkeypatch.setattr(system_packages, "PATH", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))  # without apt-get
     assert system_packages.main("slurm") == 2
     out, error = capfd.readouterr()

@@ -32,7 +32,7 @@ _NOTICE = (
 
 
 class Launch:
-    """A job of which tasks run on this machine; a context manager, at whose end all is gone."""
+    """A job whose tasks run on this machine; a context manager that ends what forks them."""
 
     def __init__(self, spec: JobSpec, log_dir: pathlib.Path, is_live: bool):
         self._log_dir = log_dir
@@ -124,7 +124,7 @@ class Launch:
             ) from None
 
     def _started(self) -> TaskStarter:
-        """The process of which all tasks are forks, once it has loaded."""
+        """Starts the process that forks all tasks, and waits until it has loaded."""
         loaded = _loaded_for(self._spec)
         if loaded:
             self.say("loading TensorFlow, once for all tasks")
@@ -178,11 +178,8 @@ def _loaded_for(spec: JobSpec) -> str | None:
     """
     has_gpus = os.path.exists("/dev/nvidiactl") or shutil.which("nvidia-smi")  # only this in WSL
     is_known = spec.module == JobSpec.module and not has_gpus
-    return "trainer.loaded" if is_known and not any(map(_is_cloud, spec.arguments)) else None
-
-
-def _is_cloud(argument: str) -> bool:
-    return CLOUD_SCHEME in argument
+    is_in_cloud = any(CLOUD_SCHEME in argument for argument in spec.arguments)
+    return "trainer.loaded" if is_known and not is_in_cloud else None
 
 
 def _made(log_dir: pathlib.Path | None) -> pathlib.Path:

@@ -122,7 +122,7 @@ class TaskStarter:
             raise RunError(f"{_STARTER} has ended while it loaded; its message is above")
 
     def start(self, order: Order, output: int, reading: int) -> Fork:
-        """Starts a task, whose stdout and stderr are a pipe, of which `reading` is the other end.
+        """Starts a task that writes to a pipe; `output` and `reading` are its two ends.
 
         Raises:
             OSError: It cannot be started.

@@ -87,7 +87,7 @@ class LocalTarget(Target):
         with Launch.begin(spec, self.log_dir, spec.tasks, is_live=not faults) as launch:
 
             def run(now: Size) -> int:
-                mine = faults if now == size else []  # which name tasks that there are
+                mine = faults if now == size else []  # they name tasks of the first size
                 return self._run(launch, job_spec.resized(spec, now), ends, mine)
 
             return launch.run_in_sizes(size, run)

@@ -1,7 +1,7 @@
 """Starts jobs on machines, and asks there how they are.
 
-Each machine keeps what is its own in ~/.tfps/JOB/RANK: what it runs, what that has printed, and how
-it has ended. So whoever reaches the machines can follow a job, or end it.
+Each machine keeps its part of a job in ~/.tfps/JOB/RANK: the command, its output and its exit code.
+Anyone who reaches the machines can follow the job or end it.
 """
 
 import concurrent.futures
@@ -38,7 +38,7 @@ _RUN = """\
 #!/bin/bash
 # Starts this machine's tasks of {job}, also after the machine was started again.
 own=$(cd "$(dirname "$0")" && pwd)
-if [ "$1" != apart ]; then # from whoever starts it, and may go
+if [ "$1" != apart ]; then # it outlives whoever starts it
   nohup setsid bash "$own/run" apart < /dev/null > /dev/null 2>&1 &
   exit
 fi

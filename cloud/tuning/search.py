@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cloud import optional_imports
+from cloud.local.process import how_ended
 from cloud.remote_target import say
 from cloud.tuning import trial_job
 from cloud.tuning.study import DIRECTIONS, Study
@@ -65,7 +66,7 @@ class Search:
         self._failures = 0
 
     def run(self, trials: int, parallel: int) -> None:
-        """Runs what is left of so many trials, so many at once."""
+        """Runs `trials` trials in all, those of earlier processes included, `parallel` at once."""
         for each in self._resumable():
             self._take_up(each)
         while True:
@@ -181,7 +182,7 @@ class Search:
             return
         if code:
             self._tell(running, None, self._optuna.trial.TrialState.FAIL)
-            self._failed(f"its job {trial_job.how_it_ended(code)}", number)
+            self._failed(f"its job {how_ended(code)}", number)
         elif not found:
             self._tell(running, None, self._optuna.trial.TrialState.FAIL)
             self._failed("its job was never evaluated; give --data.eval", number)

@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -112,8 +111,3 @@ def evaluations(job_dir: str, metric: str) -> list[tuple[int, float]]:
             names = ", ".join(sorted(set(row) - {"epoch", "steps"})) or "none"
             raise UserError(f"the evaluations in {path} have no metric {metric}, but {names}")
     return [(int(row["epoch"]), float(row[metric])) for row in rows]
-
-
-def how_it_ended(code: int) -> str:
-    """An exit code for people."""
-    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"

@@ -11,14 +11,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self, TypeVar
 
 import psutil
 
 from tests.loaded import client, started
 from tests.project import ROOT
 
+T = TypeVar("T")
 # Lines of TensorFlow's native code, in either of the forms that it has.
 NOISE = r"^(WARNING: All log messages|[IWEF]\d{4} |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] ).*"
 PATIENCE = 110  # seconds that any one event may take on a busy machine
@@ -203,6 +204,15 @@ def wait_for_checkpoint(job_dir: pathlib.Path) -> dict[str, Any]:
             return found[0]
         time.sleep(0.02)
     raise AssertionError(f"no checkpoint in {job_dir} after {PATIENCE} s")
+
+
+def wait_until(look: Callable[[], T], patience: float = PATIENCE) -> T:
+    """What `look` sees once it is true."""
+    ends = time.monotonic() + patience
+    while not (seen := look()):
+        assert time.monotonic() < ends
+        time.sleep(0.1)
+    return seen
 
 
 def assert_gone(processes: Sequence[psutil.Process]) -> None:

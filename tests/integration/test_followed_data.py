@@ -5,14 +5,12 @@ import os
 import pathlib
 import random
 import threading
-import time
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Iterator
 
 import numpy as np
 import psutil
 import pytest
-from cluster_process import PATIENCE, Program, checkpoints, read_report
+from cluster_process import PATIENCE, Program, checkpoints, read_report, wait_until
 from counting_job import flags, trained
 
 import tfps
@@ -20,7 +18,6 @@ from tests import counting_task
 from tfps.data import manifest
 from tfps.data.manifest import Manifest
 
-T = TypeVar("T")
 KILLS = int(os.environ.get("TFPS_KILLS", "1"))  # of each task
 RECORDS, DATASETS = 300, 12 if KILLS == 1 else 60 * KILLS
 TASK = counting_task.CountingTask(records=RECORDS * DATASETS, step_seconds=0.05)
@@ -120,15 +117,6 @@ def writing_fixture(stream: Stream) -> Iterator[Writing]:
     writing = Writing(stream)
     yield writing
     writing.end(is_enough=True)
-
-
-def wait_until(look: Callable[[], T]) -> T:
-    """What `look` sees once it is true."""
-    ends = time.monotonic() + PATIENCE
-    while not (seen := look()):
-        assert time.monotonic() < ends
-        time.sleep(0.1)
-    return seen
 
 
 class Served:

@@ -115,7 +115,7 @@ def test_everything_killed_goes_on_from_the_last_checkpoint(
         first = wait_for_checkpoint(job_dir)
         tasks = list(program.tasks().values())
     assert_gone(tasks)  # with their launcher, when the block was left
-    assert read_report(job_dir)["status"] == "running", read_report(job_dir)
+    assert read_report(job_dir)["status"] == "running"
     with local_cluster(2, 2, flags) as program:
         resumed = program.see(r"resuming from .*: (\S+) records trained")[1]
         assert program.finish() == 0, program.text
@@ -264,7 +264,7 @@ def test_a_second_chief_takes_over(datasets: Datasets, job_dir: pathlib.Path) ->
             [error] = first.errors
             pattern = r"error: another chief \(process (\d+) at .*\) has taken this --job_dir over"
             assert int(re.match(pattern, error)[1]) == second.pid
-            assert read_report(job_dir)["status"] == "running", read_report(job_dir)
+            assert read_report(job_dir)["status"] == "running"
             second.see(r"epoch \d+ of 50 trained", seen=len(second.lines))
 
 

@@ -3,10 +3,8 @@
 import contextlib
 import os
 import pathlib
-import re
 import shlex
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Sequence
@@ -14,8 +12,9 @@ from typing import Self
 
 import psutil
 
+from benchmarks import systems
 from tests.project import ROOT
-from tests.system_packages import _PATH
+from tests.system_packages import PATH
 
 PATIENCE = 240.0  # seconds that any one event may take on a busy machine
 _BRIDGE = "tfps-ssh"
@@ -29,10 +28,12 @@ PasswordAuthentication no
 PermitRootLogin prohibit-password
 SetEnv HOME={directory}/home PATH={path} PYTHONPATH={root} TFPS_MACHINE={name}
 """
-_CLIENT = """
+_HOST = """
 Host {name}
   HostName {address}
   Port {port}
+"""
+_EVERY_HOST = """
 Host *
   User root
   IdentityFile {directory}/user
@@ -75,7 +76,7 @@ class Machine:
             directory=self.directory, key=key, path=path, root=ROOT, name=self.name
         )
         config.write_text(f"ListenAddress {self.address}:{self.port}\n{text}")
-        sshd = shutil.which("sshd", path=_PATH)
+        sshd = shutil.which("sshd", path=PATH)
         assert sshd
         within = ["ip", "netns", "exec", self._network] if self._network else []
         with (self.directory / f"{self.name}.log").open("ab") as log:
@@ -104,9 +105,8 @@ class Machine:
         found = {}
         for process in self.processes():
             with contextlib.suppress(psutil.Error):
-                log = re.search(r"--tensorflow_log=\S*/(\w+-\d+)\.log", " ".join(process.cmdline()))
-                if log:
-                    found[log[1]] = process
+                if task := systems.task_of(process):
+                    found[task] = process
         return found
 
     def lose(self) -> None:
@@ -161,15 +161,9 @@ class Machines:
         self._is_network = is_network
         self.each = [Machine(directory, number, is_network) for number in (1, 2, 3)]
         _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(directory / "user"))
-        config = "".join(
-            _CLIENT.format(
-                name=x.name, address=x.address, port=x.port, directory=directory
-            ).partition("Host *")[0]
-            for x in self.each
-        )
-        (directory / "config").write_text(
-            config + "Host *" + _CLIENT.partition("Host *")[2].format(directory=directory)
-        )
+        hosts = [_HOST.format(name=x.name, address=x.address, port=x.port) for x in self.each]
+        every = _EVERY_HOST.format(directory=directory)
+        (directory / "config").write_text("".join([*hosts, every]))
         programs = directory / "bin"
         programs.mkdir()
         client = programs / "ssh"
@@ -228,4 +222,4 @@ class Machines:
         for machine in self.each:
             for process in machine.processes():
                 with contextlib.suppress(psutil.Error):
-                    os.kill(process.pid, signal.SIGKILL)
+                    process.kill()

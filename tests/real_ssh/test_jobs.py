@@ -6,20 +6,17 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Iterator
 
 import pytest
 
 from tests import counting_task
-from tests.integration.cluster_process import checkpoints, read_report
+from tests.integration.cluster_process import checkpoints, read_report, wait_until
 from tests.integration.counting_job import flags, trained
 from tests.project import ROOT
 from tests.real_ssh.machines import PATIENCE, Machine, Machines
 from tfps.data.manifest import Manifest
 
-T = TypeVar("T")
 pytestmark = [pytest.mark.ssh, pytest.mark.timeout(1500)]
 RECORDS, BATCH, EPOCHS = 600, 20, 2
 TASK = counting_task.CountingTask(records=RECORDS, step_seconds=0.1)
@@ -48,10 +45,9 @@ class Submit:
 
     def start(self, *own: str, arguments: list[str] | None = None) -> subprocess.Popen[str]:
         """Starts `cloud.submit`, in a session of its own."""
-        tasks = [] if own[:1] and own[0] in ("follow", "cancel", "list", "describe") else ["--"]
-        tasks += (self.arguments if arguments is None else arguments) if tasks else []
-        hosts = [] if any(x.startswith("--hosts") for x in own) else [f"--hosts={HOSTS}"]
-        command = [sys.executable, "-m", "cloud.submit", *own, "--target=ssh", *hosts, *tasks]
+        command = [sys.executable, "-m", "cloud.submit", *own, "--target=ssh", f"--hosts={HOSTS}"]
+        if not own or own[0].startswith("-"):  # no verb
+            command += ["--", *(self.arguments if arguments is None else arguments)]
         return subprocess.Popen(
             command,
             cwd=ROOT,
@@ -78,16 +74,7 @@ class Submit:
         return self.run("follow", job, "--poll_seconds=1")
 
     def wait_for_checkpoint(self) -> None:
-        wait_until(lambda: self.job_dir.exists() and checkpoints(self.job_dir))
-
-
-def wait_until(look: Callable[[], T]) -> T:
-    """What `look` sees once it is true."""
-    ends = time.monotonic() + PATIENCE
-    while not (seen := look()):
-        assert time.monotonic() < ends
-        time.sleep(0.2)
-    return seen
+        wait_until(lambda: checkpoints(self.job_dir), PATIENCE)
 
 
 def is_back(machine: Machine, name: str, pid: int) -> bool:
@@ -140,10 +127,9 @@ def test_each_role_is_killed(machines: Machines, submit: Submit, data: Manifest)
     submit.wait_for_checkpoint()
     first, second, third = machines.each
     for machine, name in ((third, "worker-2"), (second, "ps-0"), (first, "chief-0")):
-        tasks = wait_until(lambda at=machine, name=name: name in (found := at.tasks()) and found)
-        tasks[name].kill()
-        gone = tasks[name].pid
-        wait_until(lambda at=machine, name=name, pid=gone: is_back(at, name, pid))
+        task = wait_until(lambda at=machine, name=name: at.tasks().get(name), PATIENCE)
+        task.kill()
+        wait_until(lambda at=machine, name=name, pid=task.pid: is_back(at, name, pid), PATIENCE)
     code, out, error = submit.follow(job)
     assert code == 0, error + out
     assert_complete(submit, data)
@@ -171,7 +157,7 @@ def test_the_submitter_is_killed_and_another_follows_and_cancels(
     assert f"{job}: FAILED: exit code 143; see ~/.tfps/{job}/0/log on m1" in error
     assert "[chief] " in out
     assert read_report(submit.job_dir)["status"] == "interrupted"
-    wait_until(lambda: [x.processes() for x in machines.each] == [[], [], []])
+    wait_until(lambda: [x.processes() for x in machines.each] == [[], [], []], PATIENCE)
 
 
 def test_a_machine_is_lost_and_comes_again(
