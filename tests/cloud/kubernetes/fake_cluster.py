@@ -254,8 +254,16 @@ class FakeCluster:
         return 200, copy.deepcopy(found)
 
     def _log(self, pod: str, asked: dict[str, str]) -> tuple[int, Any]:
-        if (asked.get("container"), asked.get("timestamps")) != ("tensorflow", "true"):
+        containers = [
+            container["name"]
+            for each in self.pods
+            if each["metadata"]["name"] == pod
+            for container in each["spec"]["containers"]
+        ]
+        if asked.get("timestamps") != "true":
             return 422, status(422, f"unexpected query {asked}")
+        if asked.get("container") not in containers:
+            return 400, status(400, f"container {asked.get('container')} is not valid for {pod}")
         lines = self.logs.get((pod, asked.get("previous") == "true"))
         if lines is None:
             return 400, status(400, "the container is waiting to start")
