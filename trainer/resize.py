@@ -26,6 +26,8 @@ def main() -> None:
     from tfps.job_dir.size_request import DONE, SizeRequest
     from tfps.storage import objects
 
+    if not _FLAGS.job_dir:
+        raise UserError("name a job's directory: python -m trainer.resize JOB_DIR")
     objects.check([objects.Use("--job_dir", _FLAGS.job_dir, writes=True)])
     job_dir = JobDir(_FLAGS.job_dir)
     report = report_file.load(job_dir)
@@ -59,7 +61,7 @@ def _say(text: str) -> None:
 
 
 def _define_flags() -> None:
-    flags.DEFINE_string("job_dir", None, "The job's directory, local or gs://.", required=True)
+    flags.DEFINE_string("job_dir", None, "The job's directory, local or gs://.")
     flags.DEFINE_integer("workers", None, "Workers to have.", lower_bound=1, required=True)
     flags.DEFINE_integer("ps", None, "ps to have; 0 for a run that has none.", 0, required=True)
     flags.DEFINE_float("wait_seconds", 600, "How long to wait for the run.", lower_bound=0)

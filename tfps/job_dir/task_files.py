@@ -5,6 +5,7 @@ import importlib.metadata
 import json
 import logging
 import os
+import pathlib
 import platform
 import posixpath
 import socket
@@ -25,6 +26,7 @@ from tfps.storage.failures import StorageError
 _log = logging.getLogger(__name__)
 REPORT_SECONDS = 30.0  # on gs:// each report is an object that is written
 _MEMORY = "/proc/self/statm"
+_CPU_LIMIT = "/sys/fs/cgroup/cpu.max"  # of a container: microseconds of a period of so many
 Traffic = Callable[[], tuple[int, int]]
 
 
@@ -158,6 +160,8 @@ class TaskUsage(TaskFile):
     cpu_seconds: float  # of all its threads since it began
     sent_bytes: int = 0
     received_bytes: int = 0
+    host: str = ""
+    cpus: float = 0.0  # that it may use; 0 in files of before
 
     @classmethod
     def own(cls, traffic: Traffic | None = None) -> "TaskUsage":
@@ -166,12 +170,30 @@ class TaskUsage(TaskFile):
             pages = int(file.read().split()[1])
         memory = pages * os.sysconf("SC_PAGE_SIZE")
         sent, received = traffic() if traffic else (0, 0)
-        return cls(round(time.time(), 3), memory, round(time.process_time(), 3), sent, received)
+        return cls(
+            at=round(time.time(), 3),
+            memory_bytes=memory,
+            cpu_seconds=round(time.process_time(), 3),
+            sent_bytes=sent,
+            received_bytes=received,
+            host=socket.gethostname(),
+            cpus=usable_cpus(),
+        )
 
     def write(self, job_dir: JobDir, task: TaskName) -> None:
         files.make_directories(job_dir.tasks)
         content = f"{json.dumps(dataclasses.asdict(self))}\n".encode()
         files.write(self.path(job_dir, task), content)
+
+
+def usable_cpus() -> float:
+    """The cores that this process may use at a time: the machine's, or its container's share."""
+    allowed = float(len(os.sched_getaffinity(0)))
+    try:
+        quota, period = pathlib.Path(_CPU_LIMIT).read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return allowed  # there is no such group
+    return allowed if quota == "max" else min(allowed, int(quota) / int(period))
 
 
 def start_reporting(

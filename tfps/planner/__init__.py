@@ -1,1 +1,1 @@
-"""Where parameters land and what they cost, before a run."""
+"""Where parameters land, what they cost, and how fast a cluster is expected to be."""

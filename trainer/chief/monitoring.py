@@ -14,10 +14,12 @@ from tfps.job_dir import JobDir
 from tfps.job_dir.task_files import TaskUsage
 from tfps.job_dir.task_name import TaskName
 from tfps.monitoring import recorder
-from tfps.monitoring.events import RunEvent, TasksMeasured
+from tfps.monitoring.events import RunBegan, RunEvent, TasksMeasured
 from tfps.monitoring.recorder import RunHistory, RunRecorder, Watcher
 from tfps.monitoring.tensorboard import TensorBoardLog
 from tfps.monitoring.tracker import TrackedRun, Tracker
+from tfps.planner import bound_text
+from tfps.planner.measured_run import MeasuredRun, TooShortError
 from tfps.storage.failures import StorageError
 from trainer.chief.observer import SAMPLE_SECONDS, RunObserver, StatusBoard
 from trainer.chief.run_inputs import RunSettings
@@ -84,7 +86,7 @@ class Monitoring:
         began, job_dir = time.time(), settings.job_dir
         board = StatusBoard(settings, data, states)
         curves = self.tensorboard or job_dir.tensorboard
-        past = _past(job_dir)
+        past = past_of(job_dir)
         watchers: list[Watcher] = [
             RunHistory(job_dir, began),
             TensorBoardLog(curves, began),
@@ -107,6 +109,17 @@ class Monitoring:
         return RunObserver(recorder, board, past, self.sample_seconds, self.histograms_every, stop)
 
 
+def log_bound(job_dir: JobDir) -> None:
+    """Says what bounded the run that has ended, unless it was too short to tell."""
+    events = past_of(job_dir)
+    starts = [place for place, event in enumerate(events) if isinstance(event, RunBegan)]
+    try:
+        run = MeasuredRun.of(events[starts[-1] :] if starts else [])
+    except TooShortError:
+        return
+    _log.info("%s (python -m trainer.plan %s)", bound_text.sentence(run), job_dir)
+
+
 def _tracker(name: str) -> Tracker:
     """A service that keeps runs; its library is loaded here."""
     module = importlib.import_module(f"tfps.monitoring.{name}_tracker")
@@ -114,10 +127,10 @@ def _tracker(name: str) -> Tracker:
     return tracker
 
 
-def _past(job_dir: JobDir) -> list[RunEvent]:
+def past_of(job_dir: JobDir) -> list[RunEvent]:
     """The job's history; one that cannot be read ends no run."""
     try:
         return recorder.read(job_dir)
     except (StorageError, UserError) as error:
-        _log.warning("curves of epochs may be drawn twice: %s", error)
+        _log.warning("the history cannot be read: %s", error)
         return []

@@ -1,0 +1,145 @@
+"""How fast a cluster trains, by what a step of one worker takes.
+
+Workers are customers of a closed network of queues: each goes from its own part of a step to what
+all workers share, and waits there behind the others. Mean value analysis gives the step's seconds
+(Reiser and Lavenberg: Mean-value analysis of closed multichain queuing networks, J. ACM 27, 1980).
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tfps.job_dir.size import Size
+
+CORES, PS, NETWORK, CHIEF, WORKER = "cores", "ps", "network", "chief", "worker"  # what bounds a run
+_BUSY = 0.75  # of its time, from which on a shared thing is what bounds
+# CPU time of a step for each ps that it asks, on all tasks together: docs/plan.md.
+_PS_CPU_SECONDS = 1.5e-3
+_CORES_OF_STEP = 2.0  # that a step keeps busy at most, where it was not seen alone
+_ROUNDS = 60  # of a bisection
+
+
+class Machine(NamedTuple):
+    """What a task has."""
+
+    cpus: float
+    network: float = math.inf  # bytes a second, each way
+
+
+class Machines(NamedTuple):
+    """What the tasks of each role have; or all of them together, where they share one machine."""
+
+    chief: Machine
+    worker: Machine
+    ps: Machine
+    are_one: bool = False
+
+    @classmethod
+    def shared(cls, machine: Machine) -> "Machines":
+        return cls(machine, machine, machine, are_one=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class StepCosts:
+    """What a step of one worker takes of whom, in seconds of CPU and in bytes."""
+
+    examples: int
+    worker_cpu: float
+    ps_cpu: float  # of all ps together
+    chief_cpu: float
+    pulled_bytes: float  # from all ps together
+    pushed_bytes: float
+    own_seconds: float = 0.0  # that pass on the worker, whoever else there is
+
+    @property
+    def cpu(self) -> float:
+        return self.worker_cpu + self.ps_cpu + self.chief_cpu
+
+    @property
+    def bytes(self) -> float:
+        """Of the direction in which more is sent."""
+        return max(self.pulled_bytes, self.pushed_bytes)
+
+    def with_other_ps(self, before: int, now: int) -> "StepCosts":
+        """The costs where messages go to another number of ps; half of a message's are the ps'."""
+        half = max(_PS_CPU_SECONDS * (now - before) / 2, -0.5 * min(self.worker_cpu, self.ps_cpu))
+        return dataclasses.replace(
+            self, worker_cpu=self.worker_cpu + half, ps_cpu=self.ps_cpu + half
+        )
+
+    def moved(self, ps: int, before: Machines, now: Machines) -> "StepCosts":
+        """The costs where each task has a machine of its own, other than before."""
+        own = self.own_seconds
+        if before.are_one:  # there the cores were a queue, for all of this
+            own += self.worker_cpu / min(now.worker.cpus, _CORES_OF_STEP) + self.ps_cpu / ps
+        else:
+            used = min(max(self.worker_cpu / own, 1.0), before.worker.cpus) if own else 1.0
+            if now.worker.cpus < used:
+                own += self.worker_cpu / now.worker.cpus - self.worker_cpu / used
+            own -= self.bytes / before.worker.network
+        # Its own line is as long as that of all ps together: what is left of it waits for nobody.
+        own += max(0.0, self.bytes / now.worker.network - self.bytes / ps / now.ps.network)
+        return dataclasses.replace(self, own_seconds=max(0.0, own))
+
+
+@dataclasses.dataclass(frozen=True)
+class Forecast:
+    """How fast a cluster is expected to be."""
+
+    size: Size
+    examples_per_second: float
+    step_seconds: float
+    busy: Mapping[str, float]  # parts of its time, 0 to 1, by what workers share
+
+    @property
+    def bound(self) -> str:
+        """What bounds it: the busiest of what all share, else the workers' own part of a step."""
+        busiest = max(self.busy, key=lambda name: self.busy[name])
+        return busiest if self.busy[busiest] >= _BUSY else WORKER
+
+
+def forecast(costs: StepCosts, size: Size, machines: Machines) -> Forecast:
+    """How fast `size` is, for costs with as many ps."""
+    queues = _queues(costs, size.ps, machines)
+    seconds = _cycle(size.workers, costs.own_seconds, queues)
+    steps = size.workers / seconds
+    busy = {name: min(1.0, steps * demand) for name, demand in queues.items()}
+    return Forecast(size, steps * costs.examples, seconds, busy)
+
+
+def with_own_seconds(costs: StepCosts, size: Size, machines: Machines, seconds: float) -> StepCosts:
+    """The costs with such an own part of the workers that a step takes as long as was measured."""
+    queues = _queues(costs, size.ps, machines)
+    low, high = 0.0, seconds
+    for _ in range(_ROUNDS):
+        middle = (low + high) / 2
+        if _cycle(size.workers, middle, queues) < seconds:
+            low = middle
+        else:
+            high = middle
+    return dataclasses.replace(costs, own_seconds=low)
+
+
+def _queues(costs: StepCosts, ps: int, machines: Machines) -> dict[str, float]:
+    """Seconds that a step keeps each thing busy that workers share."""
+    # All ps work at the same time, each on its part: together they are one queue.
+    network = {NETWORK: costs.bytes / ps / machines.ps.network}
+    if machines.are_one:
+        return {CORES: costs.cpu / machines.worker.cpus, **network}
+    return {
+        PS: costs.ps_cpu / ps / machines.ps.cpus,
+        CHIEF: costs.chief_cpu / machines.chief.cpus,
+        **network,
+    }
+
+
+def _cycle(workers: int, own: float, queues: Mapping[str, float]) -> float:
+    """Seconds of a step where so many workers take turns."""
+    lengths = dict.fromkeys(queues, 0.0)
+    cycle = own
+    for count in range(1, workers + 1):
+        waits = {name: demand * (1 + lengths[name]) for name, demand in queues.items()}
+        cycle = own + sum(waits.values())
+        lengths = {name: wait * count / cycle for name, wait in waits.items()}
+    return cycle

@@ -1,0 +1,84 @@
+r"""Says how many machines a job needs, from a run that has trained.
+
+    python -m trainer.plan JOB_DIR --examples_per_second=200000
+    python -m trainer.plan JOB_DIR --deadline_hours=3
+
+It prints what bounded the run, what other numbers of workers and ps are expected to do on such
+machines, and the cheapest machines of a list on which each task has its own.
+"""
+
+import math
+import pathlib
+
+from absl import flags
+
+from tfps import byte_size
+from tfps.errors import UserError
+from trainer import entry
+
+_FLAGS = flags.FLAGS
+_MACHINES = pathlib.Path(__file__).parents[1] / "configs" / "machines.csv"
+
+
+def main() -> None:
+    from trainer.console import quiet_tensorflow  # noqa: F401 - it loads TensorFlow  # isort: skip
+    from tfps.job_dir.size import Size
+    from tfps.planner import cheapest, machine_prices
+    from tfps.planner.measured_run import LEAST_SECONDS, MeasuredRun, TooShortError
+    from tfps.storage import objects
+    from trainer.console import plan_text
+    from trainer.page.job_record import JobRecord
+
+    _check()
+    objects.check([objects.Use("--job_dir", _FLAGS.job_dir)])
+    types = machine_prices.read(_FLAGS.machines)
+    network = math.inf
+    if _FLAGS.network:
+        network = byte_size.parse(_FLAGS.network, "--network")
+    job = JobRecord.read(_FLAGS.job_dir)
+    try:
+        run = MeasuredRun.of(job.events, network)
+    except TooShortError:
+        raise UserError(
+            f"--job_dir={_FLAGS.job_dir}: no run there has trained for {LEAST_SECONDS:.0f} s with "
+            "reports of all its tasks; train for two minutes first, such as with --workers=1 "
+            "--ps=1 of python -m cloud.local"
+        ) from None
+    records = run.epochs * job.report.examples.per_epoch
+    wanted = _FLAGS.examples_per_second
+    if _FLAGS.deadline_hours:
+        wanted = records / (3600 * _FLAGS.deadline_hours)
+    size = Size(_FLAGS.workers or run.size.workers, _FLAGS.ps or run.size.ps)
+    lines = [*plan_text.measured(run), "", *plan_text.sizes(run, size)]
+    if wanted:
+        lines += ["", *plan_text.offers(cheapest.offers(run, types, wanted), run, wanted, records)]
+    print("\n".join(lines))  # noqa: T201 - what this command is for
+
+
+def _check() -> None:
+    if not _FLAGS.job_dir:
+        raise UserError("name a job's directory: python -m trainer.plan JOB_DIR")
+    if _FLAGS.examples_per_second and _FLAGS.deadline_hours:
+        raise UserError("--examples_per_second and --deadline_hours ask the same; give one of them")
+
+
+def _define_flags() -> None:
+    flags.DEFINE_string("job_dir", None, "A job's directory, local or gs://.")
+    flags.DEFINE_float("examples_per_second", 0, "The speed that is wanted; 0: none.", 0)
+    flags.DEFINE_float("deadline_hours", 0, "Hours that all epochs may take; 0: any.", 0)
+    flags.DEFINE_integer("workers", 0, "Workers to forecast; 0: as many as the run had.", 0)
+    flags.DEFINE_integer("ps", 0, "ps to forecast; 0: as many as the run had.", 0)
+    flags.DEFINE_string(
+        "machines", str(_MACHINES), "CSV file with machine types and their prices; edit a copy."
+    )
+    flags.DEFINE_string(
+        "network",
+        "",
+        "Bytes a second of the machines that the run had, such as 125MB; empty: "
+        "not what bounded it.",
+    )
+
+
+if __name__ == "__main__":
+    _define_flags()
+    entry.run(main, operand="job_dir")
