@@ -30,11 +30,11 @@ class Throughput:
         self._since = 0.0
         self._at = 0
         self.seconds = 0.0  # counted
-        self._examples = 0
+        self.examples = 0  # trained in these seconds
 
     def begin(self, examples: int) -> None:
         """Training begins or resumes, with some examples trained before."""
-        self._is_counting = self._examples > 0
+        self._is_counting = self.examples > 0
         self._since, self._at = self._clock(), examples
 
     def update(self, examples: int) -> None:
@@ -42,7 +42,7 @@ class Throughput:
         now = self._clock()
         if self._is_counting:
             self.seconds += now - self._since
-            self._examples += examples - self._at
+            self.examples += examples - self._at
         elif examples > self._at:
             self._is_counting = True
         self._since, self._at = now, examples
@@ -55,7 +55,7 @@ class Throughput:
     @property
     def examples_per_second(self) -> float:
         """0 when nothing was counted."""
-        return self._examples / self.seconds if self.seconds > 0 else 0.0
+        return self.examples / self.seconds if self.seconds > 0 else 0.0
 
 
 class WorkerShares:

@@ -4,9 +4,11 @@ import logging
 import os
 
 from tfps.cluster.spec import Cluster
+from tfps.coordinator.coordinator import Throughput
 from tfps.job_dir import JobDir, size
 from tfps.job_dir.size import Size
 from tfps.job_dir.size_request import SizeRequest
+from trainer.chief.autoscaling import Autoscaling
 
 _log = logging.getLogger(__name__)
 
@@ -20,28 +22,49 @@ class ResizedError(Exception):
 
 
 class Resizing:
-    """Answers requests for another size."""
+    """Answers requests for another size, and has one chosen where the run is to choose."""
 
-    def __init__(self, job_dir: JobDir, cluster: Cluster, min_workers: int):
+    def __init__(
+        self,
+        job_dir: JobDir,
+        cluster: Cluster,
+        min_workers: int,
+        autoscaling: Autoscaling | None = None,
+    ):
         self._request = SizeRequest(job_dir)
         self._size = Size(len(cluster.workers) - cluster.chief_works, len(cluster.ps))
         self._least = min_workers
+        self._autoscaling = autoscaling
+        self._throughput: Throughput | None = None
         self._is_possible = size.VARIABLE in os.environ
 
     def began(self) -> None:
         """Tells who has asked that the run has begun."""
         self._request.began(self._size)
 
-    def asked(self) -> Size | None:
-        """The size that the run is to have instead; None if nobody asks, or it cannot have it."""
+    def measure(self, throughput: Throughput) -> None:
+        """Chooses from now on by how fast the run is."""
+        self._throughput = throughput
+
+    def asked(self, is_whole: bool = True) -> Size | None:
+        """The size that the run is to have instead; None if it cannot have it, or keeps its own.
+
+        `is_whole` says whether all tasks answer.
+        """
         wanted = self._request.waiting()
         if wanted is None:
-            return None
+            return self._chosen(is_whole)
         if why := self._refusal(wanted):
             _log.warning("asked for %s: %s", wanted, why)
             self._request.answer(why)
             return None
         return wanted
+
+    def _chosen(self, is_whole: bool) -> Size | None:
+        if self._autoscaling is None or self._throughput is None:
+            return None
+        workers = self._autoscaling.wanted(self._throughput, is_whole)
+        return None if workers == self._size.workers else Size(workers, self._size.ps)
 
     def _refusal(self, wanted: Size) -> str:
         if wanted == self._size:

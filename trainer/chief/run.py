@@ -35,9 +35,10 @@ from tfps.job_dir.task_name import TaskName
 from tfps.storage.failures import StorageError
 from tfps.worker.loop import SyncEvery
 from trainer.chief import preflight
+from trainer.chief.autoscaling import Autoscaling
 from trainer.chief.engine import Engine
 from trainer.chief.interruption import Interrupted, Interruption, has_restarted, restart_process
-from trainer.chief.monitoring import Monitoring
+from trainer.chief.monitoring import Monitoring, log_bound, past_of
 from trainer.chief.resizing import ResizedError, Resizing
 from trainer.chief.run_inputs import RunInputs
 from trainer.chief.run_report import RunReport
@@ -182,6 +183,8 @@ def run(
     finally:
         state.monitor.stop()
         state.observer.close()
+    if inputs.settings.cluster.ps:
+        log_bound(inputs.settings.job_dir)
 
 
 def report_end(state: ChiefState, status: str, error: str | None = None) -> None:
@@ -227,12 +230,21 @@ def _begin(
         fence=fence,
         interruption=interruption,
         notices=PreemptionNotices(job_dir),
-        resizing=Resizing(job_dir, cluster, limits.min_workers),
+        resizing=Resizing(
+            job_dir, cluster, limits.min_workers, _autoscaling(job_dir, cluster, limits)
+        ),
         observer=observer,
         sync_every=SyncEvery(report.sync_every, lambda steps: report.update(sync_every=steps)),
         trial=Trial.of(os.environ),
         restart=before,
     )
+
+
+def _autoscaling(job_dir: JobDir, cluster: Cluster, limits: WaitLimits) -> Autoscaling | None:
+    if limits.autoscale is None:
+        return None
+    workers = len(cluster.workers) - cluster.chief_works
+    return Autoscaling(limits.autoscale, workers, past_of(job_dir))
 
 
 def _states(

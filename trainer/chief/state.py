@@ -224,7 +224,8 @@ class ChiefState:
             self._looked = now
             self.fence.check()
             self._leaving = self._patience.ask(self.notices.posted, self._leaving)
-            self.new_size = self._patience.ask(self.resizing.asked, self.new_size)
+            is_whole = not self.monitor.outages()
+            self.new_size = self._patience.ask(lambda: self.resizing.asked(is_whole), self.new_size)
             self._reason_to_change = self._change_of_workers()
 
     @property

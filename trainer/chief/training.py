@@ -88,6 +88,7 @@ class Training:
         self._state.update_report(checkpoint=path, **self._counts())
         if not has_restarted():
             self._state.resizing.began()
+        self._state.resizing.measure(self._coordinator.meter.throughput)
 
     def run(self, display: ProgressDisplay) -> None:
         """Trains what is left, evaluates after each epoch and exports."""

@@ -18,6 +18,8 @@ GROUPS = {
         "collectives",
         "cache_dir",
         "cache_bytes",
+        "autoscale",
+        "autoscale_seconds",
         "chief_works",
         "chief_worker_port",
         "chief_worker_restarts",

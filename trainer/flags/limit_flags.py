@@ -7,7 +7,8 @@ from absl import flags
 
 from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
-from trainer.chief.wait_limits import WaitLimits
+from tfps.job_dir import size
+from trainer.chief.wait_limits import Autoscale, WaitLimits
 
 _FLAGS = flags.FLAGS
 flags.DEFINE_string(
@@ -29,6 +30,15 @@ flags.DEFINE_integer(
     "Chief: when --connect_seconds are over so many workers are enough, the others join later; 0 "
     "needs all.",
     0,
+)
+flags.DEFINE_string(
+    "autoscale",
+    None,
+    "Chief: MIN:MAX workers, between which the run chooses by what each of them brings, such as "
+    "2:8; where trainer.resize works.",
+)
+flags.DEFINE_float(
+    "autoscale_seconds", 120.0, "Chief: how long it measures each number of workers.", 1.0
 )
 flags.DEFINE_float(
     "task_wait_seconds",
@@ -75,6 +85,17 @@ def check(cluster: Cluster) -> None:
             f"--min_workers={_FLAGS.min_workers}, but there are {len(cluster.workers)} workers; "
             "ask for no more"
         )
+    if _autoscale() and cluster.job == "chief" and size.VARIABLE not in os.environ:
+        raise UserError(
+            f"--autoscale={_FLAGS.autoscale}: what has started this run cannot change its number "
+            "of workers; cloud.local, cloud.node and --target=ssh can"
+        )
+
+
+def _autoscale() -> Autoscale | None:
+    if _FLAGS.autoscale is None:
+        return None
+    return Autoscale.parse(_FLAGS.autoscale, _FLAGS.autoscale_seconds)
 
 
 def deploy_arguments(is_pass: bool) -> tuple[str, ...]:
@@ -94,6 +115,7 @@ def wait_limits() -> WaitLimits:
         min_workers=_FLAGS.min_workers,
         task_wait_seconds=_FLAGS.task_wait_seconds,
         stall_seconds=_FLAGS.stall_seconds,
+        autoscale=_autoscale(),
     )
 
 
