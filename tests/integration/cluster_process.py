@@ -104,9 +104,11 @@ class Program:
                 raise AssertionError(f"ended without {pattern!r}:\n{self.text}")
 
     def finish(self, patience: float = PATIENCE) -> int:
-        """Waits for the end; returns the exit code, minus a signal's number if it died by one."""
-        deadline = time.monotonic() + patience
-        while self._read_line("its end", deadline):
+        """Waits for the end; returns the exit code, minus a signal's number if it died by one.
+
+        `patience` is how long it may write nothing: a run is slow beside others, and says so.
+        """
+        while self._read_line("its end", time.monotonic() + patience):
             pass
         return self._process.wait(PATIENCE)
 

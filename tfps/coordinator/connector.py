@@ -100,6 +100,7 @@ class Connector:
         self._again = again
         self._indices: list[int] = []  # of the workers that TensorFlow knows
         self._looking: concurrent.futures.Future[list[TaskCheck]] | None = None
+        self._found: list[TaskCheck] = []  # by the last look
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "newcomers")
         self._reported: set[TaskName] = set()  # newcomers that cannot join
         self._connections = 0
@@ -131,7 +132,7 @@ class Connector:
         self._connections += 1
         seconds = max(_LEAST_SECONDS, self._limit_seconds - (time.monotonic() - began))
         coordinator = self._coordinator(seconds)
-        self._again, self._looking = True, None
+        self._again, self._looking, self._found = True, None, []
         _log.info("connected to %d workers and %d ps", len(indices), ps)
         executor = ClusterExecutor(coordinator, indices, Incarnations(checks, "ps"), ps)
         if not executor.gpus:
@@ -142,15 +143,14 @@ class Connector:
         """The workers left out that could join by now; returns at once, as a thread asks them."""
         if not self.left_out:
             return []
-        found: list[TaskCheck] = []
         if self._looking is None or self._looking.done():
-            found = self._looking.result() if self._looking else []
+            self._found = self._looking.result() if self._looking else []
             self._looking = self._thread.submit(self._ask, self.left_out)
-        for each in found:
+        for each in self._found:
             if each.answers and each.mismatch and each.task not in self._reported:
                 self._reported.add(each.task)
                 _log.warning("cannot join: %s", each)
-        return [each.task for each in found if each.is_fit]
+        return [each.task for each in self._found if each.is_fit]
 
     def can_do_without(self, workers: Sequence[TaskName]) -> bool:
         left = len(self._cluster.workers) - len({*self.left_out, *workers})

@@ -128,28 +128,42 @@ class WorkerChanges:
     """Keeps changes of workers apart, since nobody trains during one.
 
     A change lasts until the next trained batch. The next one may begin after training for some
-    times as long; workers that come or go until then are part of it.
+    times as long, and once those who wait could have trained as much as it costs: soon for one of
+    two workers, for one of two hundred when others have come. All who come or go until then are
+    part of it.
     """
 
     began: float | None = None  # of the machine's monotonic clock
     went_on: float | None = None
     examples: int | None = None
+    missed: float = 0.0  # seconds of all workers, that those who wait have not trained since then
+    looked: float | None = None
 
     def begin(self) -> None:
         self.began, self.went_on, self.examples = time.monotonic(), None, None
+        self.missed, self.looked = 0.0, None
 
     def trained(self, examples: int) -> None:
         before, self.examples = self.examples, examples
         if before is not None and examples > before and self.went_on is None:
             self.went_on = time.monotonic()
 
-    def seconds_left(self) -> float:
-        """How long the next change has to wait; 0 if it may begin."""
+    def seconds_left(self, waiting: float = 0.0) -> float:
+        """How long the next change has to wait; 0 if it may begin.
+
+        `waiting` is the part of all workers that could join.
+        """
         if self.began is None:
             return 0.0
         now, since, least = time.monotonic(), self.began, _MOST_SECONDS
         if self.went_on is not None:
-            since, least = self.went_on, min(least, _TIMES * (self.went_on - self.began))
+            since, took = self.went_on, self.went_on - self.began
+            self.missed += waiting * (now - max(since, self.looked or since))
+            self.looked = now
+            least = _MOST_SECONDS
+            if waiting:
+                due = now + (took - self.missed) / waiting
+                least = min(least, max(_TIMES * took, due - since))
         return max(0.0, since + least - now)
 
 
@@ -288,8 +302,11 @@ class ChiefState:
 
     def _change_of_workers(self) -> str:
         """Why the run should continue with other workers now, if it should."""
-        reason = "; ".join(filter(None, [self._arrivals(), self._overdue()]))
-        seconds = self.restart.changes.seconds_left()
+        arrived = self.connector.arrivals()
+        joining = f"{', '.join(map(str, arrived))} can join" if arrived else ""
+        reason = "; ".join(filter(None, [joining, self._overdue()]))
+        all_workers = len(self.connector.workers) + len(self.connector.left_out)
+        seconds = self.restart.changes.seconds_left(len(arrived) / max(1, all_workers))
         if not reason or not seconds or self._is_without_workers():
             return reason
         if reason != self._announced:
@@ -301,10 +318,6 @@ class ChiefState:
         """Whether nobody trains, so that a change costs nothing."""
         away = {outage.task for outage in self.monitor.outages()}
         return away.issuperset(self.connector.workers)
-
-    def _arrivals(self) -> str:
-        arrived = self.connector.arrivals()
-        return f"{', '.join(map(str, arrived))} can join" if arrived else ""
 
     def _overdue(self) -> str:
         """Which lost workers are to be left out."""
