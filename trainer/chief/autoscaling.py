@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 
 from tfps.coordinator.coordinator import Throughput
+from tfps.job_dir.size import Size
 from tfps.monitoring.events import RunBegan, RunEvent, Sampled
 from trainer.chief.wait_limits import Autoscale
 
@@ -57,6 +58,7 @@ class Autoscaling:
         self._workers = workers
         self._speeds = _speeds(past, limits.seconds)
         self._from: tuple[float, int] | None = None  # seconds and examples, when measuring began
+        self._chosen = workers
 
     def wanted(self, throughput: Throughput, is_whole: bool = True) -> int:
         """How many workers the run is to have; another number only where all is measured.
@@ -64,6 +66,8 @@ class Autoscaling:
         `is_whole` says whether all tasks answer: what was measured since one did not counts not.
         """
         seconds, examples = throughput.seconds, throughput.examples
+        if self._chosen != self._workers:  # until the run has ended for that
+            return self._chosen
         if self._from is None or not is_whole:
             if seconds >= _WARM_SECONDS:
                 self._from = seconds, examples
@@ -76,20 +80,23 @@ class Autoscaling:
         known = self._speeds.get(self._workers)
         if known and abs(speed / known - 1) > _OTHER_SPEED:
             _log.info(
-                "%d workers make %.0f examples/s, not %.0f as before: looking again for the best "
-                "number",
-                *(self._workers, speed, known),
+                "%.0f examples/s with %s, not %.0f as before: looking again for the best number",
+                *(speed, _named(self._workers), known),
             )
             self._speeds.clear()
         # The first measurement stays: numbers are not weighed again because of noise.
         self._speeds.setdefault(self._workers, speed)
-        chosen = next_workers(self._speeds, self._limits.least, self._limits.most)
-        if chosen != self._workers:
+        self._chosen = next_workers(self._speeds, self._limits.least, self._limits.most)
+        if self._chosen != self._workers:
             _log.info(
-                "%d workers make %.0f examples/s: the run is to have %d",
-                *(self._workers, speed, chosen),
+                "%.0f examples/s with %s: trying %s",
+                *(speed, _named(self._workers), _named(self._chosen)),
             )
-        return chosen
+        return self._chosen
+
+
+def _named(workers: int) -> str:
+    return str(Size(workers, 0))
 
 
 def _speeds(past: Iterable[RunEvent], seconds: float) -> dict[int, float]:

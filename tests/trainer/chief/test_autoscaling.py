@@ -82,6 +82,7 @@ class Run:
 def test_a_number_is_measured_before_another_is_tried():
     run = Run(Autoscaling(LIMITS, 2, []), 2)
     assert [run.after(9.0), run.after(2.0), run.after(59.0), run.after(2.0)] == [2, 2, 2, 4]
+    assert [run.after(1.0), run.after(1.0, is_whole=False)] == [4, 4]  # until the run has ended
 
 
 def test_what_was_measured_while_a_task_was_away_does_not_count():
@@ -108,7 +109,7 @@ def test_another_speed_begins_the_search_again(caplog):
     run.speed = 2 * RATE
     with caplog.at_level("INFO"):
         assert run.after(60.0) == 2
-    assert "1 workers make 40000 examples/s, not 20000 as before" in caplog.text
+    assert "40000 examples/s with 1 worker, not 20000 as before" in caplog.text
 
 
 @pytest.mark.parametrize("text", ["", "2", "2:", "0:3", "3:3", "4:2", "a:b", "1:2:3", "-1:2"])
