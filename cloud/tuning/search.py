@@ -35,7 +35,7 @@ class _Running(NamedTuple):
     trial: Any
     number: int  # of its directory
     job: TrialJob
-    reported: set[int]  # epochs
+    reported: set[int]  # steps of its values
 
 
 class Search:
@@ -170,11 +170,11 @@ class Search:
         code = job.poll()
         if job.name and trial.user_attrs.get(_JOB) != job.name:
             trial.set_user_attr(_JOB, job.name)
-        found = trial_job.evaluations(self._directory(number), self._asked.metric)
-        for epoch, value in found:
-            if epoch not in reported:
-                reported.add(epoch)
-                trial.report(value, epoch)
+        found = trial_job.values(self._directory(number), self._asked.metric)
+        for step, value in found:
+            if step not in reported:
+                reported.add(step)
+                trial.report(value, step)
         if code is None:
             if trial.should_prune():
                 job.end()
@@ -185,7 +185,10 @@ class Search:
             self._failed(f"its job {how_ended(code)}", number)
         elif not found:
             self._tell(running, None, self._optuna.trial.TrialState.FAIL)
-            self._failed("its job was never evaluated; give --data.eval", number)
+            self._failed(
+                f"its job has no {self._asked.metric}; give --data.eval for metrics of evaluations",
+                number,
+            )
         else:
             self._tell(running, found[-1][1], None)
 

@@ -15,7 +15,8 @@ class Study:
         suggest: Takes a trial of Optuna's (`optuna.trial.Trial`), asks it for values with
             `trial.suggest_float(…)` and the like, and returns fields of the experiment by their
             dotted names, such as `{"task.dim": 32}`.
-        metric: Name of a metric of the job's evaluations, such as `auc` or `loss`.
+        metric: Name of a metric of the job's evaluations, such as `auc` or `loss`; or one such as
+            `progressive_auc`, of records as they were predicted before they were trained.
         direction: `maximize` or `minimize`.
         sampler: One of `optuna.samplers`; None for its TPE.
         pruner: One of `optuna.pruners`; None for its median pruner.

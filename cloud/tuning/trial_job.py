@@ -15,6 +15,7 @@ from tfps.errors import UserError
 from tfps.storage import objects
 from tfps.storage.paths import is_cloud
 
+_PROGRESSIVE = "progressive_"
 _END_SECONDS = 120.0  # for a job on this machine to save and end
 _SUBMITTED = re.compile(rb"^submitted (\S+)$", re.MULTILINE)
 
@@ -94,8 +95,11 @@ class TrialJob:
             )
 
 
-def evaluations(job_dir: str, metric: str) -> list[tuple[int, float]]:
-    """Epoch and value of a metric for each evaluation that a job has reported, in their order.
+def values(job_dir: str, metric: str) -> list[tuple[int, float]]:
+    """Step and value of a metric, as far as a job has reported them, in their order.
+
+    Of an evaluation the step is its epoch. A metric such as `progressive_auc`, of records before
+    they were trained, has its newest value, and its step counts tenths of epochs.
 
     Raises:
         UserError: There are evaluations without that metric.
@@ -103,9 +107,15 @@ def evaluations(job_dir: str, metric: str) -> list[tuple[int, float]]:
     path = f"{job_dir}/report.json"
     try:
         text = objects.read(path) if is_cloud(path) else pathlib.Path(path).read_bytes()
-        rows: list[dict[str, Any]] = json.loads(text).get("evaluations") or []
+        report = json.loads(text)
     except (FileNotFoundError, ValueError):  # it has not begun
         return []
+    if metric.startswith(_PROGRESSIVE):
+        value = report.get("progressive", {}).get(metric.removeprefix(_PROGRESSIVE))
+        examples = report["examples"]
+        step = 10 * examples["trained"] // max(1, examples["per_epoch"])
+        return [] if value is None else [(step, value)]
+    rows: list[dict[str, Any]] = report.get("evaluations") or []
     for row in rows:
         if metric not in row:
             names = ", ".join(sorted(set(row) - {"epoch", "steps"})) or "none"

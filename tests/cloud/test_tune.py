@@ -190,7 +190,18 @@ def test_a_metric_that_no_evaluation_has_is_named(tuning: Tuning) -> None:
 def test_a_report_that_is_not_there_has_no_evaluations(tmp_path: pathlib.Path) -> None:
     from cloud.tuning import trial_job
 
-    assert trial_job.evaluations(str(tmp_path), "auc") == []
+    assert trial_job.values(str(tmp_path), "auc") == []
     rows = {"evaluations": [{"epoch": 1, "steps": 2, "auc": 0.5}]}
     (tmp_path / "report.json").write_text(json.dumps(rows))
-    assert trial_job.evaluations(str(tmp_path), "auc") == [(1, 0.5)]
+    assert trial_job.values(str(tmp_path), "auc") == [(1, 0.5)]
+
+
+def test_what_was_predicted_before_training_has_tenths_of_epochs_as_steps(
+    tmp_path: pathlib.Path,
+) -> None:
+    from cloud.tuning import trial_job
+
+    report = {"examples": {"trained": 250, "per_epoch": 100}, "progressive": {"auc": 0.7}}
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    assert trial_job.values(str(tmp_path), "progressive_auc") == [(25, 0.7)]
+    assert trial_job.values(str(tmp_path), "progressive_loss") == []

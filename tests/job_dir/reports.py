@@ -55,6 +55,7 @@ def full_report(**fields):
         "seconds": 12.4,
         "examples_per_second": 54321.0,
         "metrics": evaluations[-1].metrics,
+        "progressive": {"auc": 0.79},
         "evaluations": evaluations,
         "best_evaluation": BestEvaluation("auc", evaluations[0]),
         "stopped_early": "auc has not become better",

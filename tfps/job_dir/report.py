@@ -232,6 +232,7 @@ class Report:
     seconds: float = 0.0
     examples_per_second: float = 0.0
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    progressive: Mapping[str, float] = dataclasses.field(default_factory=dict)
     evaluations: list[EvaluationRow] = dataclasses.field(default_factory=list)
     best_evaluation: BestEvaluation | None = None
     stopped_early: str | None = None

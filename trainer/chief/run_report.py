@@ -93,6 +93,7 @@ def training_counts(engine: Engine, queue: LeaseQueue) -> dict[str, Any]:
             for group in store.keyed_groups
             for table, counts in group.counts().items()
         },
+        "progressive": meter.judged_so_far.metrics(),
         "examples_per_second": round(meter.throughput.examples_per_second, 1),
         "storage_retries": objects.count(),
     }
