@@ -45,7 +45,7 @@ def simulated(workers, own, queues, steps=60_000):
 @pytest.mark.parametrize("workers", [1, 2, 5, 20])
 def test_a_step_takes_what_a_simulation_says(workers):
     result = forecast(COSTS, Size(workers, 1), OWN)
-    queues = 0.006 / 2, 0.0005 / 2, 400e3 / LINE
+    queues = 0.006 / 2, 0.0005 / 2, 400e3 / LINE, 300e3 / LINE
     expected = simulated(workers, 0.02, queues)
     assert result.step_seconds == pytest.approx(expected, rel=0.02)
     assert result.examples_per_second == pytest.approx(512 * workers / result.step_seconds)
@@ -62,7 +62,7 @@ def test_one_worker_waits_for_nobody():
     [
         (COSTS, SHARED, throughput.CORES, 2 / 0.0185),
         (COSTS, OWN._replace(ps=Machine(2)), throughput.PS, 2 / 0.006),
-        (COSTS, OWN, throughput.NETWORK, LINE / 400e3),
+        (COSTS, OWN, throughput.PULLS, LINE / 400e3),
     ],
 )
 def test_many_workers_are_as_fast_as_what_they_share(costs, machines, bound, most):
@@ -105,7 +105,17 @@ def test_on_a_machine_of_its_own_a_worker_computes_by_itself():
     assert alone.examples_per_second < forecast(COSTS, Size(1, 1), SHARED).examples_per_second
     slow = OWN._replace(worker=Machine(4, LINE / 10))
     assert COSTS.moved(1, SHARED, slow).own_seconds == pytest.approx(
-        moved.own_seconds + 400e3 / (LINE / 10) - 400e3 / LINE
+        moved.own_seconds + 700e3 / (LINE / 10) - 700e3 / LINE
+    )
+
+
+def test_one_machine_behind_a_slow_line_waits_for_it():
+    line = SHARED._replace(ps=Machine(2, LINE / 10))
+    moved = COSTS.moved(1, SHARED, line)
+    assert moved == COSTS
+    longer = forecast(moved, Size(1, 1), line).step_seconds
+    assert longer == pytest.approx(
+        forecast(COSTS, Size(1, 1), SHARED).step_seconds + 700e3 / (LINE / 10)
     )
 
 

@@ -2,12 +2,13 @@
 
 from tfps.job_dir.size import Size
 from tfps.planner.measured_run import MeasuredRun
-from tfps.planner.throughput import CHIEF, CORES, NETWORK, PS, Forecast
+from tfps.planner.throughput import CHIEF, CORES, PS, PULLS, PUSHES, Forecast
 
 _SHARED = {
     CORES: "the cores of their machine",
     PS: "the ps",
-    NETWORK: "the network of the ps",
+    PULLS: "the network of the ps, with what is pulled,",
+    PUSHES: "the network of the ps, with what is pushed,",
     CHIEF: "the chief",
 }
 

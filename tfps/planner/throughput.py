@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from tfps.job_dir.size import Size
 
-CORES, PS, NETWORK, CHIEF, WORKER = "cores", "ps", "network", "chief", "worker"  # what bounds a run
+# What bounds a run. A ps has two lines: what is pulled leaves it, what is pushed comes to it.
+CORES, PS, PULLS, PUSHES, CHIEF, WORKER = "cores", "ps", "pulls", "pushes", "chief", "worker"
 _BUSY = 0.75  # of its time, from which on a shared thing is what bounds
 # CPU time of a step for each ps that it asks, on all tasks together: docs/plan.md.
 _PS_CPU_SECONDS = 1.5e-3
@@ -56,11 +57,6 @@ class StepCosts:
     def cpu(self) -> float:
         return self.worker_cpu + self.ps_cpu + self.chief_cpu
 
-    @property
-    def bytes(self) -> float:
-        """Of the direction in which more is sent."""
-        return max(self.pulled_bytes, self.pushed_bytes)
-
     def with_other_ps(self, before: int, now: int) -> "StepCosts":
         """The costs where messages go to another number of ps; half of a message's are the ps'."""
         half = max(_PS_CPU_SECONDS * (now - before) / 2, -0.5 * min(self.worker_cpu, self.ps_cpu))
@@ -69,18 +65,21 @@ class StepCosts:
         )
 
     def moved(self, ps: int, before: Machines, now: Machines) -> "StepCosts":
-        """The costs where each task has a machine of its own, other than before."""
+        """The costs on other machines."""
         own = self.own_seconds
-        if before.are_one:  # there the cores were a queue, for all of this
+        if before.are_one and not now.are_one:  # there the cores were a queue, for all of this
             own += self.worker_cpu / min(now.worker.cpus, _CORES_OF_STEP) + self.ps_cpu / ps
-        else:
+        elif not before.are_one:
             used = min(max(self.worker_cpu / own, 1.0), before.worker.cpus) if own else 1.0
             if now.worker.cpus < used:
                 own += self.worker_cpu / now.worker.cpus - self.worker_cpu / used
-            own -= self.bytes / before.worker.network
-        # Its own line is as long as that of all ps together: what is left of it waits for nobody.
-        own += max(0.0, self.bytes / now.worker.network - self.bytes / ps / now.ps.network)
+        own += self._line_seconds(ps, now) - self._line_seconds(ps, before)
         return dataclasses.replace(self, own_seconds=max(0.0, own))
+
+    def _line_seconds(self, ps: int, machines: Machines) -> float:
+        """How much longer a worker's own line is busy than that of a ps, in which others wait."""
+        sent = self.pulled_bytes + self.pushed_bytes
+        return max(0.0, sent / machines.worker.network - sent / ps / machines.ps.network)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +123,8 @@ def with_own_seconds(costs: StepCosts, size: Size, machines: Machines, seconds: 
 def _queues(costs: StepCosts, ps: int, machines: Machines) -> dict[str, float]:
     """Seconds that a step keeps each thing busy that workers share."""
     # All ps work at the same time, each on its part: together they are one queue.
-    network = {NETWORK: costs.bytes / ps / machines.ps.network}
+    line = ps * machines.ps.network
+    network = {PULLS: costs.pulled_bytes / line, PUSHES: costs.pushed_bytes / line}
     if machines.are_one:
         return {CORES: costs.cpu / machines.worker.cpus, **network}
     return {
