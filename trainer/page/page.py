@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from tfps.errors import UserError
 from tfps.job_dir import JobDir
 from tfps.job_dir.report import OUTPUT_LOSS
+from tfps.job_dir.size import Size
 from tfps.monitoring.events import (
     CheckpointSaved,
     Evaluated,
+    RunBegan,
     RunEnded,
     RunEvent,
     Sampled,
@@ -130,8 +132,13 @@ def _speed(jobs: Sequence[JobRecord]) -> Chart:
 def _marks(job: JobRecord) -> list[Mark]:
     """What happened to a job, along its time."""
     found = []
+    size: Size | None = None
     for event in job.events:
-        if isinstance(event, TaskLost):
+        if isinstance(event, RunBegan):
+            before, size = size, Size(event.workers, event.ps)
+            if before not in (None, size):
+                found.append(Mark(event.at - job.began, "size", f"from {before} to {size}"))
+        elif isinstance(event, TaskLost):
             found.append(Mark(event.at - job.began, "fault", f"{event.task} lost: {event.what}"))
         elif isinstance(event, CheckpointSaved):
             found.append(Mark(event.at - job.began, "checkpoint", f"checkpoint {event.name}"))

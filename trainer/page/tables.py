@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tfps import byte_size
 from tfps.job_dir.report import Report
+from tfps.job_dir.size import Size
 from tfps.monitoring.events import RunBegan, RunEnded, TableSize, TaskBack, TaskLost, TrainingBegan
 from trainer.page.chart import BYTES, SECONDS, SHARE, show
 from trainer.page.job_record import JobRecord
@@ -157,7 +158,8 @@ def _happenings(job: JobRecord) -> Table:
     for event in job.events:
         match event:
             case RunBegan():
-                text = "a chief began"
+                of = f" with {Size(event.workers, event.ps)}" if event.workers else ""
+                text = f"a chief began{of}"
             case TrainingBegan(checkpoint=None):
                 text = "training began"
             case TrainingBegan():

@@ -1,12 +1,13 @@
 """The page of a job, from what its directory holds."""
 
+import dataclasses
 import html.parser
 import math
 
 import pytest
 
 from tests.loaded import client
-from tests.trainer.page.jobs import evaluated, events, sampled, write
+from tests.trainer.page.jobs import BEGAN, evaluated, events, sampled, write
 from tfps.evaluation.history import Evaluation, Evaluations
 from trainer.page.job_record import JobRecord
 from trainer.page.page import charts_of, page
@@ -69,6 +70,17 @@ def test_a_job_has_all_charts_and_tables(job):
     texts = [row[-1] for row in tables["What happened"].rows]
     assert "ps 0 was lost: its port refused connections" in texts
     assert "training resumed from 1,000 records" in texts
+    assert texts[0] == "a chief began with 2 workers and 3 ps"
+
+
+def test_another_size_is_a_mark(tmp_path):
+    larger = dataclasses.replace(events()[0], at=BEGAN + 500, workers=4)
+    again = dataclasses.replace(larger, at=BEGAN + 700)
+    written = write(tmp_path / "job", [*events(), larger, sampled(9, 2500, 0.4), again])
+    charts = {chart.title: chart for chart in charts_of([JobRecord.read(written)])}
+    marks = [mark for mark in charts["Records per second"].marks if mark.kind == "size"]
+    texts = [(mark.at, mark.text) for mark in marks]
+    assert texts == [(500.0, "from 2 workers and 3 ps to 4 workers and 3 ps")]
 
 
 def test_the_losses_of_outputs_share_a_chart(tmp_path):
