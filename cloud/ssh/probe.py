@@ -20,8 +20,9 @@ def _version(package: str) -> str | None:
     found = importlib.util.find_spec(package)
     if found is None or found.origin is None:
         return None
-    if package != "tfps":
-        return importlib.metadata.version(package)
+    if package != "tfps":  # as tensorflow-cpu is called tensorflow, too
+        names = importlib.metadata.packages_distributions().get(package, [package])
+        return importlib.metadata.version(package if package in names else names[0])
     with open(found.origin, encoding="utf-8") as file:
         lines = [line.split('"')[1] for line in file if line.startswith("__version__ = ")]
     return lines[0] if lines else None

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from cloud import submit
+from cloud.ssh import probe
 from cloud.ssh.checks import Needs, check
 from cloud.ssh.hosts import Host
 from cloud.ssh.sender import SshSender
@@ -87,6 +88,19 @@ def test_what_machines_lack_is_said_of_each(needs, problem):
     with pytest.raises(UserError, match=problem) as told:
         check(HOSTS, NEEDS._replace(**needs))
     assert "\n" in str(told.value)
+
+
+def test_a_package_may_come_in_a_distribution_of_another_name(tmp_path, monkeypatch):
+    """As tensorflow in tensorflow-cpu."""
+    (tmp_path / "flow").mkdir()
+    (tmp_path / "flow/__init__.py").touch()
+    told = tmp_path / "flow_cpu-2.21.0.dist-info"
+    told.mkdir()
+    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: flow-cpu\nVersion: 2.21.0\n")
+    (told / "RECORD").write_text("flow/__init__.py,,\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert probe._version("flow") == "2.21.0"
+    assert probe._version("no_such_package") is None
 
 
 def test_a_python_without_packages_is_told_of_with_what_to_do(tmp_path):
