@@ -22,6 +22,7 @@ _MACHINES = pathlib.Path(__file__).parents[1] / "configs" / "machines.csv"
 
 def main() -> None:
     from trainer.console import quiet_tensorflow  # noqa: F401 - it loads TensorFlow  # isort: skip
+    from tfps.job_dir.report import FINISHED
     from tfps.job_dir.size import Size
     from tfps.planner import cheapest, machine_prices
     from tfps.planner.measured_run import LEAST_SECONDS, MeasuredRun, TooShortError
@@ -45,8 +46,15 @@ def main() -> None:
             "--ps=1 of python -m cloud.local"
         ) from None
     records = run.epochs * job.report.examples.per_epoch
+    if job.report.status == FINISHED:
+        records = job.report.examples.trained
     wanted = _FLAGS.examples_per_second
     if _FLAGS.deadline_hours:
+        if job.report.followed:
+            raise UserError(
+                "--deadline_hours: the job trains datasets as they come, which has no end; give "
+                "--examples_per_second"
+            )
         wanted = records / (3600 * _FLAGS.deadline_hours)
     size = Size(_FLAGS.workers or run.size.workers, _FLAGS.ps or run.size.ps)
     lines = [*plan_text.measured(run), "", *plan_text.sizes(run, size)]

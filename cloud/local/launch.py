@@ -104,7 +104,7 @@ class Launch:
         """
         now, before = first, None
         while True:
-            code = run(now)
+            code = self._tried(run, now) if before else run(now)
             if code == EXIT_RESIZED:
                 now, before = (new or self.new_size)(), now
                 self.say(f"the run has saved: beginning again with {now}, of {before}")
@@ -113,6 +113,14 @@ class Launch:
                 now, before = before, None
             else:
                 return code
+
+    def _tried(self, run: Callable[[Size], int], now: Size) -> int:
+        """Runs a size that was asked for; one that this machine cannot start is refused as well."""
+        try:
+            return run(now)
+        except UserError as error:
+            self.say(str(error))
+            return EXIT_USER
 
     def new_size(self) -> Size:
         """The size that the chief has asked for at its end."""

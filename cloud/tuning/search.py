@@ -186,7 +186,8 @@ class Search:
         elif not found:
             self._tell(running, None, self._optuna.trial.TrialState.FAIL)
             self._failed(
-                f"its job has no {self._asked.metric}; give --data.eval for metrics of evaluations",
+                f"its job has reported no {self._asked.metric}; metrics of evaluations need "
+                "--data.eval, progressive ones a label of 0 and 1",
                 number,
             )
         else:

@@ -16,7 +16,8 @@ class Study:
             `trial.suggest_float(…)` and the like, and returns fields of the experiment by their
             dotted names, such as `{"task.dim": 32}`.
         metric: Name of a metric of the job's evaluations, such as `auc` or `loss`; or one such as
-            `progressive_auc`, of records as they were predicted before they were trained.
+            `progressive_auc`, of records as they were predicted before they were trained, for
+            jobs of one epoch: after it the model knows all records.
         direction: `maximize` or `minimize`.
         sampler: One of `optuna.samplers`; None for its TPE.
         pruner: One of `optuna.pruners`; None for its median pruner.

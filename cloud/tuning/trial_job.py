@@ -99,7 +99,8 @@ def values(job_dir: str, metric: str) -> list[tuple[int, float]]:
     """Step and value of a metric, as far as a job has reported them, in their order.
 
     Of an evaluation the step is its epoch. A metric such as `progressive_auc`, of records before
-    they were trained, has its newest value, and its step counts tenths of epochs.
+    they were trained, has its newest value for each tenth of an epoch that is trained: trials are
+    compared at equal steps.
 
     Raises:
         UserError: There are evaluations without that metric.
@@ -111,13 +112,22 @@ def values(job_dir: str, metric: str) -> list[tuple[int, float]]:
     except (FileNotFoundError, ValueError):  # it has not begun
         return []
     if metric.startswith(_PROGRESSIVE):
-        value = report.get("progressive", {}).get(metric.removeprefix(_PROGRESSIVE))
-        examples = report["examples"]
-        step = 10 * examples["trained"] // max(1, examples["per_epoch"])
-        return [] if value is None else [(step, value)]
+        return _progressive(report, metric, path)
     rows: list[dict[str, Any]] = report.get("evaluations") or []
     for row in rows:
         if metric not in row:
             names = ", ".join(sorted(set(row) - {"epoch", "steps"})) or "none"
             raise UserError(f"the evaluations in {path} have no metric {metric}, but {names}")
     return [(int(row["epoch"]), float(row[metric])) for row in rows]
+
+
+def _progressive(report: dict[str, Any], metric: str, path: str) -> list[tuple[int, float]]:
+    found, examples = report.get("progressive") or {}, report["examples"]
+    if not found:
+        return []
+    value = found.get(metric.removeprefix(_PROGRESSIVE))
+    if value is None:
+        names = ", ".join(_PROGRESSIVE + name for name in sorted(found))
+        raise UserError(f"{path} has no {metric}, but {names}")
+    tenths = 10 * examples["trained"] // max(1, examples["per_epoch"])
+    return [(step, float(value)) for step in range(1, tenths + 1)]

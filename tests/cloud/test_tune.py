@@ -11,6 +11,7 @@ import time
 import pytest
 
 from tests.project import ROOT
+from tfps.errors import UserError
 
 optuna = pytest.importorskip("optuna")
 PATIENCE = 110.0
@@ -203,5 +204,9 @@ def test_what_was_predicted_before_training_has_tenths_of_epochs_as_steps(
 
     report = {"examples": {"trained": 250, "per_epoch": 100}, "progressive": {"auc": 0.7}}
     (tmp_path / "report.json").write_text(json.dumps(report))
-    assert trial_job.values(str(tmp_path), "progressive_auc") == [(25, 0.7)]
-    assert trial_job.values(str(tmp_path), "progressive_loss") == []
+    values = trial_job.values(str(tmp_path), "progressive_auc")
+    assert values == [(step, 0.7) for step in range(1, 26)]
+    with pytest.raises(UserError, match="has no progressive_acu, but progressive_auc"):
+        trial_job.values(str(tmp_path), "progressive_acu")
+    (tmp_path / "report.json").write_text(json.dumps({**report, "progressive": {}}))
+    assert trial_job.values(str(tmp_path), "progressive_auc") == []

@@ -1,5 +1,6 @@
 """Which machines are chosen, and which price lists are refused."""
 
+import dataclasses
 import itertools
 import pathlib
 
@@ -48,6 +49,16 @@ def test_machines_that_hold_no_task_are_left_out(tmp_path):
     assert {offer.chief.name, offer.worker.name, offer.ps.name} == {"large"}
     assert cheapest.offers(RUN, types[:1], 1_000) == []
     assert cheapest.offers(RUN, types, 1e12) == []
+
+
+def test_a_chief_that_would_be_the_bound_has_more_cores(tmp_path):
+    types = listed(tmp_path, f"{HEADER}small,1,8GiB,100,0.1\nlarge,64,8GiB,100,3\n")
+    busy = dataclasses.replace(RUN, costs=dataclasses.replace(RUN.costs, chief_cpu=0.01))
+    most_of_one_core = 512 / 0.01
+    (offer, *_) = cheapest.offers(busy, types, most_of_one_core / 2)
+    assert offer.chief.name == "small"
+    (offer, *_) = cheapest.offers(busy, types, 2 * most_of_one_core)
+    assert offer.chief.name == "large"
 
 
 def test_the_list_that_comes_along_can_be_read():

@@ -75,6 +75,29 @@ def test_reports_of_before_do_not_say_enough():
         MeasuredRun.of(run_of(cpus=0.0))
 
 
+@pytest.mark.parametrize("role", ["chief", "worker", "ps"])
+def test_a_role_without_reports_leaves_too_little(role):
+    events = [
+        dataclasses.replace(
+            each, tasks={name: x for name, x in each.tasks.items() if not name.startswith(role)}
+        )
+        if each.kind == "tasks"
+        else each
+        for each in run_of()
+    ]
+    with pytest.raises(TooShortError):
+        MeasuredRun.of(events)
+
+
+def test_a_run_that_seldom_trains_anything_says_too_little():
+    events = [
+        dataclasses.replace(each, examples_per_second=0.0) if each.kind == "sample" else each
+        for each in run_of()
+    ]
+    with pytest.raises(TooShortError):
+        MeasuredRun.of(events)
+
+
 def test_a_run_without_ps_is_refused():
     with pytest.raises(UserError, match="a run in mode allreduce has no ps"):
         MeasuredRun.of(run_of(ps=0, mode="allreduce"))

@@ -100,13 +100,24 @@ def test_messages_to_more_ps_cost_both_ends():
 
 def test_on_a_machine_of_its_own_a_worker_computes_by_itself():
     moved = COSTS.moved(1, SHARED, OWN)
-    assert moved.own_seconds == pytest.approx(0.02 + 0.012 / 2 + 0.006)
+    assert moved.own_seconds == pytest.approx(0.02 + 0.012 / 2 + 0.006 / 2)
     alone = forecast(moved, Size(1, 1), OWN)
     assert alone.examples_per_second < forecast(COSTS, Size(1, 1), SHARED).examples_per_second
     slow = OWN._replace(worker=Machine(4, LINE / 10))
     assert COSTS.moved(1, SHARED, slow).own_seconds == pytest.approx(
         moved.own_seconds + 700e3 / (LINE / 10) - 700e3 / LINE
     )
+
+
+@pytest.mark.parametrize("cores", [2, 4, 8, 32])
+def test_a_step_takes_as_long_elsewhere_whatever_cores_the_measured_machine_had(cores):
+    """16 ms, of which one core computes 12 for the worker and 2 for the ps."""
+    before = Machines.shared(Machine(cores))
+    costs = StepCosts(512, 0.012, 0.002, 0.0, 0.0, 0.0)
+    measured = with_own_seconds(costs, Size(1, 1), before, 0.016)
+    own = Machines(Machine(4), Machine(4), Machine(4))
+    moved = forecast(measured.moved(1, before, own), Size(1, 1), own)
+    assert moved.step_seconds == pytest.approx(0.016, rel=0.15)
 
 
 def test_one_machine_behind_a_slow_line_waits_for_it():

@@ -94,6 +94,18 @@ class Sampled(RunEvent):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class SpeedMeasured(RunEvent):
+    """A run that chooses its number of workers has measured one, and has chosen the next."""
+
+    kind = "speed"
+    is_urgent = True
+    workers: int  # without one next to the chief
+    examples_per_second: float
+    chosen: int
+    is_other: bool = False  # than it was: what was measured of other numbers holds no more
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TasksMeasured(RunEvent):
     """What the tasks of the job take of their machines."""
 

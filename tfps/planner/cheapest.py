@@ -51,9 +51,18 @@ def offers(
     workers = _that_hold(types, run.memory_bytes.get("worker", 0) * _ROOM)
     if not chiefs or not workers:
         return []
-    chief = min(chiefs, key=lambda each: each.price)
-    found = [_cheapest(run, types, chief, each, examples_per_second) for each in workers]
-    return sorted((offer for offer in found if offer), key=lambda offer: offer.price)
+    by_cpus = {each.machine.cpus: each for each in sorted(chiefs, key=_price, reverse=True)}
+    found = []
+    for worker in workers:
+        for chief in sorted(by_cpus.values(), key=_price):  # a larger one where it is the bound
+            if offer := _cheapest(run, types, chief, worker, examples_per_second):
+                found.append(offer)
+                break
+    return sorted(found, key=lambda offer: offer.price)
+
+
+def _price(each: MachineType) -> float:
+    return each.price
 
 
 def _cheapest(

@@ -66,7 +66,7 @@ class MeasuredRun:
             began = events[place]
             if isinstance(began, RunBegan):
                 run, end = events[place + 1 : end], place
-                if usages := _Usages.of(run):
+                if usages := _Usages.of(run, began.ps):
                     return cls._of_run(began, run, usages, network)
         raise TooShortError
 
@@ -112,7 +112,7 @@ class MeasuredRun:
         return forecast(moved, size, machines)
 
     def may_be_off(self, size: Size, machines: Machines | None = None) -> float:
-        """By which part of it a forecast may be wrong."""
+        """By which part a speed may be above a forecast, or a forecast above it."""
         workers = abs(math.log2(size.workers / self.size.workers))
         ps = abs(math.log2(size.ps / self.size.ps))
         is_other = machines is not None and machines != self.machines
@@ -137,8 +137,8 @@ class _Usages:
         self._by_task = by_task
 
     @classmethod
-    def of(cls, run: Iterable[RunEvent]) -> "_Usages | None":
-        """None where they are too few."""
+    def of(cls, run: Iterable[RunEvent], ps: int) -> "_Usages | None":
+        """None where they are too few, or a role has none."""
         events = list(run)
         samples = [each for each in events if isinstance(each, Sampled)]
         if len(samples) < 3 or samples[-1].at - samples[0].at < LEAST_SECONDS:
@@ -150,7 +150,9 @@ class _Usages:
                 if task.job in _TRAINING and samples[0].at <= usage.at <= samples[-1].at:
                     by_task.setdefault(task, []).append(usage)
         enough = all(len(reports) > 1 and reports[-1].cpus for reports in by_task.values())
-        return cls(samples, by_task) if enough and by_task else None
+        has_all = {task.job for task in by_task} >= ({"chief", "worker", "ps"} if ps else {"chief"})
+        found = cls(samples, by_task)
+        return found if enough and has_all and found.examples_per_second > 0 else None
 
     @property
     def examples_per_second(self) -> float:

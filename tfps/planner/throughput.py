@@ -67,8 +67,12 @@ class StepCosts:
     def moved(self, ps: int, before: Machines, now: Machines) -> "StepCosts":
         """The costs on other machines."""
         own = self.own_seconds
-        if before.are_one and not now.are_one:  # there the cores were a queue, for all of this
-            own += self.worker_cpu / min(now.worker.cpus, _CORES_OF_STEP) + self.ps_cpu / ps
+        if before.are_one and not now.are_one:
+            # There the cores were a queue for all, as if a step could use them all; what a step
+            # computes on fewer is in its own part.
+            own -= self.cpu * max(0.0, 1 / _CORES_OF_STEP - 1 / before.worker.cpus)
+            own = max(0.0, own) + self.worker_cpu / min(now.worker.cpus, _CORES_OF_STEP)
+            own += self.ps_cpu / ps * (1 - 1 / now.ps.cpus)
         elif not before.are_one:
             used = min(max(self.worker_cpu / own, 1.0), before.worker.cpus) if own else 1.0
             if now.worker.cpus < used:

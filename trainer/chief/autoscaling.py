@@ -1,13 +1,15 @@
 """How many workers a run is to have, by what each of them brings."""
 
+import dataclasses
 import itertools
 import logging
-import statistics
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from tfps.coordinator.coordinator import Throughput
 from tfps.job_dir.size import Size
-from tfps.monitoring.events import RunBegan, RunEvent, Sampled
+from tfps.monitoring.events import RunBegan, RunEvent, SpeedMeasured
 from trainer.chief.wait_limits import Autoscale
 
 # A worker is worth it that brings so much of what each of the fewest does. Of several together the
@@ -16,7 +18,6 @@ _WORTH, _FULL, _FINE = 0.4, 0.85, 8
 # So far another speed of the same number has to be that what was known of all numbers is forgotten.
 _OTHER_SPEED = 0.25
 _WARM_SECONDS = 10.0  # of a run, in which it is slower
-_LEAST_SAMPLES = 3
 _log = logging.getLogger(__name__)
 
 
@@ -49,21 +50,80 @@ def next_workers(speeds: Mapping[int, float], least: int, most: int) -> int:
     return (good + above) // 2
 
 
+class Kind(NamedTuple):
+    """What a speed depends on besides the number of workers."""
+
+    ps: int
+    mode: str
+    batch_size: str
+
+    @classmethod
+    def of(cls, began: RunBegan) -> "Kind":
+        return cls(began.ps, began.mode, began.settings.get("train.batch_size", ""))
+
+
+class Tried(NamedTuple):
+    """What a job's earlier runs know of numbers of workers."""
+
+    speeds: dict[int, float]  # examples per second by number
+    refused: set[int]  # with which the run could not begin
+
+    @classmethod
+    def of(cls, past: Iterable[RunEvent], kind: Kind, workers: int) -> "Tried":
+        """What a history tells of runs of a kind, for a run that now has so many workers."""
+        found, last, is_same = cls({}, set()), None, True
+        for event in past:
+            if isinstance(event, RunBegan):
+                is_same = Kind.of(event) == kind
+                if not is_same:
+                    found, last = cls({}, set()), None
+            elif isinstance(event, SpeedMeasured) and is_same:
+                found.note_begun(last, event.workers)
+                found.note(event)
+                last = event
+        found.note_begun(last, workers)
+        return found
+
+    def note(self, event: SpeedMeasured) -> None:
+        if event.is_other:
+            self.speeds.clear()
+            self.refused.clear()
+        self.speeds[event.workers] = event.examples_per_second
+
+    def note_begun(self, last: SpeedMeasured | None, workers: int) -> None:
+        """Takes note of the number that a run has begun with after a choice."""
+        if last and last.chosen not in (last.workers, workers) and workers == last.workers:
+            self.refused.add(last.chosen)
+
+
 class Autoscaling:
     """Looks how fast a run is, and says when it is to have another number of workers."""
 
-    def __init__(self, limits: Autoscale, workers: int, past: Iterable[RunEvent]):
-        """`past` is the history of the job, `workers` how many it has now."""
+    def __init__(
+        self,
+        limits: Autoscale,
+        workers: int,
+        tried: Tried,
+        tell: Callable[[SpeedMeasured], None],
+        others: int = 0,
+    ):
+        """`others` train besides the workers: the chief, or a worker next to it."""
         self._limits = limits
         self._workers = workers
-        self._speeds = _speeds(past, limits.seconds)
+        self._tried = tried
+        self._tell = tell
+        self._others = others
         self._from: tuple[float, int] | None = None  # seconds and examples, when measuring began
         self._chosen = workers
+
+    def begin(self) -> None:
+        """The run has connected, and counts from 0."""
+        self._from = None
 
     def wanted(self, throughput: Throughput, is_whole: bool = True) -> int:
         """How many workers the run is to have; another number only where all is measured.
 
-        `is_whole` says whether all tasks answer: what was measured since one did not counts not.
+        `is_whole` says whether all tasks take part. While one does not, nothing is measured.
         """
         seconds, examples = throughput.seconds, throughput.examples
         if self._chosen != self._workers:  # until the run has ended for that
@@ -73,42 +133,51 @@ class Autoscaling:
                 self._from = seconds, examples
             return self._workers
         since, before = self._from
-        if seconds - since < self._limits.seconds:
+        if seconds - since < self._limits.seconds or examples <= before:
             return self._workers
         self._from = seconds, examples
-        speed = (examples - before) / (seconds - since)
-        known = self._speeds.get(self._workers)
-        if known and abs(speed / known - 1) > _OTHER_SPEED:
+        self._measured((examples - before) / (seconds - since))
+        return self._chosen
+
+    def _measured(self, speed: float) -> None:
+        """Takes note of how fast the run is, and chooses."""
+        known = self._tried.speeds.get(self._workers)
+        is_other = known is not None and abs(speed / known - 1) > _OTHER_SPEED
+        if is_other:
             _log.info(
                 "%.0f examples/s with %s, not %.0f as before: looking again for the best number",
                 *(speed, _named(self._workers), known),
             )
-            self._speeds.clear()
         # The first measurement stays: numbers are not weighed again because of noise.
-        self._speeds.setdefault(self._workers, speed)
-        self._chosen = next_workers(self._speeds, self._limits.least, self._limits.most)
+        kept = speed if known is None or is_other else known
+        event = SpeedMeasured(
+            at=time.time(),
+            workers=self._workers,
+            examples_per_second=kept,
+            chosen=self._workers,
+            is_other=is_other,
+        )
+        self._tried.note(event)
+        self._chosen = self._next()
         if self._chosen != self._workers:
             _log.info(
                 "%.0f examples/s with %s: trying %s",
                 *(speed, _named(self._workers), _named(self._chosen)),
             )
-        return self._chosen
+        if known is None or is_other or self._chosen != self._workers:
+            self._tell(dataclasses.replace(event, chosen=self._chosen))
+
+    def _next(self) -> int:
+        least, most = self._limits.least, self._limits.most
+        for number in self._tried.refused:
+            if number > self._workers:
+                most = min(most, number - 1)
+            else:
+                least = max(least, number + 1)
+        others = self._others
+        speeds = {number + others: speed for number, speed in self._tried.speeds.items()}
+        return next_workers(speeds, least + others, most + others) - others
 
 
 def _named(workers: int) -> str:
     return str(Size(workers, 0))
-
-
-def _speeds(past: Iterable[RunEvent], seconds: float) -> dict[int, float]:
-    """Examples per second by number of workers, of the last run that had it for long enough."""
-    found: dict[int, float] = {}
-    workers, samples = 0, list[Sampled]()
-    for event in [*past, None]:
-        if event is None or isinstance(event, RunBegan):
-            long_enough = samples and samples[-1].at - samples[0].at >= seconds
-            if long_enough and len(samples) > _LEAST_SAMPLES:
-                found[workers] = statistics.median(x.examples_per_second for x in samples[1:])
-            workers, samples = event.workers if event else 0, []
-        elif isinstance(event, Sampled):
-            samples.append(event)
-    return found

@@ -25,6 +25,7 @@ from tfps.monitoring.events import (
     RunBegan,
     RunEnded,
     RunEvent,
+    SpeedMeasured,
     TableSize,
     TaskBack,
     TaskLost,
@@ -261,7 +262,7 @@ class RunObserver:
         """Whether parameters are measured after some number of epochs."""
         return self._histograms_every > 0 and epoch % self._histograms_every == 0
 
-    def measured(self, event: ParametersMeasured) -> None:
+    def measured(self, event: ParametersMeasured | SpeedMeasured) -> None:
         self._tell(event)
 
     def look_for_losses(self, failures: Failures) -> None:

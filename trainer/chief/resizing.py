@@ -43,8 +43,10 @@ class Resizing:
         self._request.began(self._size)
 
     def measure(self, throughput: Throughput) -> None:
-        """Chooses from now on by how fast the run is."""
+        """Chooses from now on by how fast the run is, which counts from 0."""
         self._throughput = throughput
+        if self._autoscaling:
+            self._autoscaling.begin()
 
     def asked(self, is_whole: bool = True) -> Size | None:
         """The size that the run is to have instead; None if it cannot have it, or keeps its own.

@@ -35,12 +35,13 @@ from tfps.job_dir.task_name import TaskName
 from tfps.storage.failures import StorageError
 from tfps.worker.loop import SyncEvery
 from trainer.chief import preflight
-from trainer.chief.autoscaling import Autoscaling
+from trainer.chief.autoscaling import Autoscaling, Kind, Tried
 from trainer.chief.engine import Engine
 from trainer.chief.interruption import Interrupted, Interruption, has_restarted, restart_process
 from trainer.chief.monitoring import Monitoring, log_bound, past_of
+from trainer.chief.observer import RunObserver
 from trainer.chief.resizing import ResizedError, Resizing
-from trainer.chief.run_inputs import RunInputs
+from trainer.chief.run_inputs import RunInputs, RunSettings
 from trainer.chief.run_report import RunReport
 from trainer.chief.state import ChiefState, RestartState, Trial
 from trainer.chief.training import Training
@@ -231,7 +232,7 @@ def _begin(
         interruption=interruption,
         notices=PreemptionNotices(job_dir),
         resizing=Resizing(
-            job_dir, cluster, limits.min_workers, _autoscaling(job_dir, cluster, limits)
+            job_dir, cluster, limits.min_workers, _autoscaling(settings, limits, observer)
         ),
         observer=observer,
         sync_every=SyncEvery(report.sync_every, lambda steps: report.update(sync_every=steps)),
@@ -240,11 +241,17 @@ def _begin(
     )
 
 
-def _autoscaling(job_dir: JobDir, cluster: Cluster, limits: WaitLimits) -> Autoscaling | None:
+def _autoscaling(
+    settings: RunSettings, limits: WaitLimits, observer: RunObserver
+) -> Autoscaling | None:
     if limits.autoscale is None:
         return None
+    cluster, batch_size = settings.cluster, settings.experiment.train.batch_size
     workers = len(cluster.workers) - cluster.chief_works
-    return Autoscaling(limits.autoscale, workers, past_of(job_dir))
+    kind = Kind(len(cluster.ps), settings.mode.name, str(batch_size))
+    tried = Tried.of(past_of(settings.job_dir), kind, workers)
+    others = int(cluster.chief_works or not cluster.ps)
+    return Autoscaling(limits.autoscale, workers, tried, observer.measured, others)
 
 
 def _states(

@@ -71,7 +71,9 @@ def training_counts(engine: Engine, queue: LeaseQueue) -> dict[str, Any]:
     if isinstance(data, FollowedData):
         last = queue.epoch
         followed = FollowedDatasets(data.wanted, data.not_taken, data.notes)
+    judged = meter.judged_so_far.metrics()
     return {
+        **({"progressive": judged} if judged else {}),  # else what the run before has left
         "examples": ExampleCounts(
             per_epoch=data.of_epoch(min(queue.epoch, last)).records,
             trained=queue.trained,
@@ -93,7 +95,6 @@ def training_counts(engine: Engine, queue: LeaseQueue) -> dict[str, Any]:
             for group in store.keyed_groups
             for table, counts in group.counts().items()
         },
-        "progressive": meter.judged_so_far.metrics(),
         "examples_per_second": round(meter.throughput.examples_per_second, 1),
         "storage_retries": objects.count(),
     }
@@ -129,6 +130,7 @@ def first_report(inputs: RunInputs, before: Report | None) -> Report:
         bad_records=before.bad_records,
         epochs=before.epochs,
         steps=before.steps,
+        progressive=before.progressive,
         # What was chosen once stays.
         sync_every=begun.sync_every or (None if steps is None else before.sync_every),
         checkpoint=before.checkpoint,

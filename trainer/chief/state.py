@@ -238,7 +238,7 @@ class ChiefState:
             self._looked = now
             self.fence.check()
             self._leaving = self._patience.ask(self.notices.posted, self._leaving)
-            is_whole = not self.monitor.outages()
+            is_whole = not (self.monitor.outages() or self.connector.left_out)
             self.new_size = self._patience.ask(lambda: self.resizing.asked(is_whole), self.new_size)
             self._reason_to_change = self._change_of_workers()
 

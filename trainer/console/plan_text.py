@@ -58,7 +58,7 @@ def sizes(run: MeasuredRun, asked: Size) -> list[str]:
                 f"{size.workers}",
                 f"{size.ps}",
                 f"{rate:,.0f}",
-                f"{rate * (1 - off):,.0f} to {rate * (1 + off):,.0f}",
+                _between(rate, off),
                 f"{run.staleness_of(size):.1f}",
                 byte_size.show(ps_bytes(run, size.ps)),
                 bound(run, expected),
@@ -84,7 +84,7 @@ def offers(found: Sequence[Offer], run: MeasuredRun, wanted: float, records: int
                 f"{offer.size.workers} {offer.worker.name}",
                 f"{offer.size.ps} {offer.ps.name}",
                 f"{rate:,.0f}",
-                f"{rate * (1 - offer.off):,.0f} to {rate * (1 + offer.off):,.0f}",
+                _between(rate, offer.off),
                 f"{run.staleness_of(offer.size):.1f}",
                 f"{offer.price:.2f}",
                 f"{hours:,.3g}",
@@ -98,6 +98,10 @@ def offers(found: Sequence[Offer], run: MeasuredRun, wanted: float, records: int
     )  # fmt: skip
     title = f"cheapest for {wanted:,.0f} examples/s, a machine for each task"
     return [title, *text_table(header, rows, right=range(2, 8)), "", *_command(found[0])]
+
+
+def _between(rate: float, off: float) -> str:
+    return f"{rate / (1 + off):,.0f} to {rate * (1 + off):,.0f}"
 
 
 def _command(offer: Offer) -> list[str]:

@@ -85,10 +85,23 @@ def check(cluster: Cluster) -> None:
             f"--min_workers={_FLAGS.min_workers}, but there are {len(cluster.workers)} workers; "
             "ask for no more"
         )
-    if _autoscale() and cluster.job == "chief" and size.VARIABLE not in os.environ:
+    if cluster.job == "chief" and (limits := _autoscale()):
+        _check_autoscale(limits, cluster)
+
+
+def _check_autoscale(limits: Autoscale, cluster: Cluster) -> None:
+    given = f"--autoscale={_FLAGS.autoscale}"
+    if cluster.is_local:
+        raise UserError(f"{given}, but this job is one process without workers; leave it out")
+    if limits.least < _FLAGS.min_workers:
         raise UserError(
-            f"--autoscale={_FLAGS.autoscale}: what has started this run cannot change its number "
-            "of workers; cloud.local, cloud.node and --target=ssh can"
+            f"{given}: a run with --min_workers={_FLAGS.min_workers} cannot have fewer; begin "
+            "with as many"
+        )
+    if size.VARIABLE not in os.environ and not (_FLAGS.dry_run or _FLAGS.preflight):
+        raise UserError(
+            f"{given}: what has started this run cannot change its number of workers; "
+            "cloud.local, cloud.node and --target=ssh can"
         )
 
 

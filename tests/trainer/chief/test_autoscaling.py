@@ -5,13 +5,14 @@ import random
 
 import pytest
 
-from tests.planner.histories import RATE, run_of
 from tfps.coordinator.coordinator import Throughput
 from tfps.errors import UserError
-from trainer.chief.autoscaling import Autoscaling, next_workers
+from tfps.monitoring.events import RunBegan, SpeedMeasured
+from trainer.chief.autoscaling import Autoscaling, Kind, Tried, next_workers
 from trainer.chief.wait_limits import Autoscale
 
 LIMITS = Autoscale(1, 32, 60.0)
+KIND = Kind(1, "async", "512")
 
 
 def climbed(speed, least, most, first):
@@ -54,6 +55,22 @@ def test_it_stays_within_its_limits():
     assert climbed(lambda workers: workers, 4, 6, 1)[-1] == 6
 
 
+def began(workers, **other):
+    fields = {"ps": 1, "mode": "async", "settings": {"train.batch_size": "512"}, **other}
+    return RunBegan(at=1.0, config="c", workers=workers, **fields)
+
+
+def measured(workers, speed, chosen, is_other=False):
+    return SpeedMeasured(
+        at=2.0, workers=workers, examples_per_second=speed, chosen=chosen, is_other=is_other
+    )
+
+
+def scaling(workers, *past, limits=LIMITS, others=0, told=None):
+    tell = [] if told is None else told
+    return Autoscaling(limits, workers, Tried.of(past, KIND, workers), tell.append, others)
+
+
 class Clock:
     def __init__(self):
         self.now = 0.0
@@ -80,36 +97,91 @@ class Run:
 
 
 def test_a_number_is_measured_before_another_is_tried():
-    run = Run(Autoscaling(LIMITS, 2, []), 2)
+    told = []
+    run = Run(scaling(2, told=told), 2)
     assert [run.after(9.0), run.after(2.0), run.after(59.0), run.after(2.0)] == [2, 2, 2, 4]
     assert [run.after(1.0), run.after(1.0, is_whole=False)] == [4, 4]  # until the run has ended
+    [event] = told
+    assert (event.workers, event.chosen, event.is_other) == (2, 4, False)
+    assert event.examples_per_second == pytest.approx(200, rel=0.01)
 
 
 def test_what_was_measured_while_a_task_was_away_does_not_count():
-    run = Run(Autoscaling(LIMITS, 2, []), 2)
+    run = Run(scaling(2), 2)
     assert [run.after(30.0), run.after(59.0), run.after(1.0, is_whole=False)] == [2, 2, 2]
     assert [run.after(59.0), run.after(1.0)] == [2, 4]
 
 
-def test_runs_of_before_say_how_fast_other_numbers_were():
-    past = [*run_of(workers=1), *run_of(workers=2)]  # both make as much
-    scaling = Autoscaling(LIMITS, 2, past)
-    run = Run(scaling, 2)
-    run.speed = RATE
+def test_what_earlier_runs_measured_counts():
+    past = [began(1), measured(1, 100.0, 2), began(2)]
+    run = Run(scaling(2, *past), 2, cores=1)  # both make as much
     assert [run.after(11.0), run.after(60.0)] == [2, 1]
-    short = Autoscaling(LIMITS, 2, run_of(workers=1, seconds=40))
-    assert Run(short, 2).after(11.0) == 2
+
+
+@pytest.mark.parametrize("other", [{"ps": 2}, {"mode": "sync"}, {"settings": {}}])
+def test_what_runs_of_another_kind_measured_does_not_count(other):
+    past = [began(1, **other), measured(1, 100.0, 2), began(2)]
+    run = Run(scaling(2, *past), 2, cores=1)
+    assert [run.after(11.0), run.after(60.0)] == [2, 4]  # it does not know that 1 makes as much
+    assert Tried.of(past, KIND, 2).speeds == {}
+    assert Tried.of([*past[:2], began(1), measured(1, 70.0, 2)], KIND, 2).speeds == {1: 70.0}
+
+
+def test_a_number_with_which_the_run_could_not_begin_is_not_tried_again():
+    past = [began(4), measured(4, 400.0, 8), began(8), began(4)]
+    assert Tried.of(past, KIND, 4).refused == {8}
+    told = []
+    run = Run(scaling(4, *past, told=told), 4)
+    assert [run.after(11.0), run.after(60.0)] == [4, 7]
+    assert Tried.of([*past, *told, began(7)], KIND, 7).refused == {8}
+    assert Tried.of([*past, *told, began(7), began(4)], KIND, 4).refused == {7, 8}
+    settled = [*past, *told, measured(7, 700.0, 7)]
+    assert Tried.of(settled, KIND, 7).refused == {8}
+    run = Run(scaling(7, *settled), 7)
+    assert [run.after(11.0), run.after(60.0)] == [7, 7]
+
+
+def test_the_chief_trains_too_where_there_are_no_ps():
+    tried, now = [1], {}
+    while True:
+        now.setdefault(tried[-1], 100.0 * (tried[-1] + 1))
+        past = [measured(number, speed, number) for number, speed in now.items()]
+        run = Run(scaling(tried[-1], *past, limits=Autoscale(1, 15, 60.0), others=1), tried[-1])
+        run.speed = now[tried[-1]]
+        run.after(11.0)
+        if (number := run.after(60.0)) == tried[-1]:
+            break
+        tried.append(number)
+    assert tried == [1, 3, 7, 15]
+
+
+def test_a_new_connection_counts_from_0():
+    run = Run(scaling(2), 2)
+    assert [run.after(11.0), run.after(50.0)] == [2, 2]
+    again = Run(run.scaling, 2)
+    run.scaling.begin()
+    assert [again.after(5.0), again.after(6.0), again.after(59.0), again.after(2.0)] == [2, 2, 2, 4]
+
+
+def test_a_run_that_makes_nothing_is_not_measured():
+    run = Run(scaling(1, measured(2, 5.0, 1)), 1)
+    run.after(11.0)
+    run.speed = 0
+    assert [run.after(60.0), run.after(60.0)] == [1, 1]
 
 
 def test_another_speed_begins_the_search_again(caplog):
-    past = [*run_of(workers=1), *run_of(workers=2)]
-    run = Run(Autoscaling(LIMITS, 1, past), 1)
-    run.speed = RATE
+    told = []
+    past = [measured(1, 100.0, 2), measured(2, 101.0, 1)]
+    run = Run(scaling(1, *past, told=told), 1)
     assert [run.after(11.0), run.after(60.0), run.after(60.0)] == [1, 1, 1]
-    run.speed = 2 * RATE
+    assert told == []
+    run.speed = 200
     with caplog.at_level("INFO"):
         assert run.after(60.0) == 2
-    assert "40000 examples/s with 1 worker, not 20000 as before" in caplog.text
+    assert "200 examples/s with 1 worker, not 100 as before" in caplog.text
+    assert [event.is_other for event in told] == [True]
+    assert Tried.of([*past, *told], KIND, 2).speeds == {1: pytest.approx(200)}
 
 
 @pytest.mark.parametrize("text", ["", "2", "2:", "0:3", "3:3", "4:2", "a:b", "1:2:3", "-1:2"])
