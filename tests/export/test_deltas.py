@@ -1,5 +1,6 @@
 """What has changed since a version was exported, taken by a model that is loaded already."""
 
+import itertools
 import pathlib
 import threading
 
@@ -41,6 +42,12 @@ RULES = {
     "adagrad": lambda: keras.optimizers.Adagrad(0.1),
     "ftrl": lambda: keras.optimizers.Ftrl(0.1),
 }
+# Every rule with every form, and both of these with ids and with keys.
+CASES = [
+    pytest.param(rule, form, bool(keys), id=f"{rule}-{form}-{'keys' if keys else 'ids'}")
+    for (place, rule), (at, form) in itertools.product(enumerate(RULES), enumerate(FORMS))
+    for keys in [(1 + place + at) % 2]
+]
 
 
 @pytest.fixture(scope="module", name="data")
@@ -117,9 +124,7 @@ def assert_same(found, wanted, units=0.0):
 
 
 @pytest.mark.quick("adagrad-slices-keys")
-@pytest.mark.parametrize("has_keys", [False, True], ids=["ids", "keys"])
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(("rule", "form", "has_keys"), CASES)
 def test_a_version_and_its_delta_are_the_model_of_the_delta(data, tmp_path, rule, form, has_keys):
     # Ftrl's rows are computed from its slots: where a row lies among others decides how the last
     # bit is rounded, and that may decide an int8.

@@ -13,7 +13,7 @@ from tests.training_fixtures import dataset, reused
 from tfps.export import versions
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-EXPORTS, KEEP = 20, 2
+EXPORTS, KEEP = 10, 2
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from datasets_on_disk import UNEVEN, Datasets
 
 EPOCHS = 2
 RECORDS = 12_000
-SMALL = ("--mode.name=allreduce", "--train.batch_size=8", "--train.checkpoint_seconds=0.5")
+SMALL = ("--mode.name=allreduce", "--train.batch_size=16", "--train.checkpoint_seconds=0.5")
 EXACT = {"trained": EPOCHS * RECORDS, "skipped": 0, "repeated": 0, "bad": 0, "per_epoch": RECORDS}
 
 
