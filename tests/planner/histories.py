@@ -49,6 +49,7 @@ def run_of(workers=2, ps=1, seconds=120, hosts=None, cpus=2.0, mode="async", pau
             Sampled(
                 at=at, epoch=0, examples=examples, steps=examples // 512, loss=0.5,
                 examples_per_second=(examples - before) / 10,
+                training_seconds=examples / RATE,
             )
         )  # fmt: skip
         before = examples

@@ -91,7 +91,7 @@ def test_a_role_without_reports_leaves_too_little(role):
 
 def test_a_run_that_seldom_trains_anything_says_too_little():
     events = [
-        dataclasses.replace(each, examples_per_second=0.0) if each.kind == "sample" else each
+        dataclasses.replace(each, examples=0) if each.kind == "sample" else each
         for each in run_of()
     ]
     with pytest.raises(TooShortError):

@@ -78,14 +78,20 @@ def test_more_ps_share_what_is_sent_and_computed():
     assert four.examples_per_second > 3 * one.examples_per_second
 
 
-@pytest.mark.parametrize("size", [Size(1, 1), Size(3, 2)])
-@pytest.mark.parametrize("machines", [OWN, SHARED])
+@pytest.mark.parametrize("size", [Size(1, 1), Size(2, 2)])
+@pytest.mark.parametrize("machines", [OWN, SHARED._replace(worker=Machine(4))])
 def test_a_measured_step_says_what_is_the_workers_own(size, machines):
     measured = forecast(COSTS, size, machines)
     known = with_own_seconds(
         StepCosts(**{**vars(COSTS), "own_seconds": 0.0}), size, machines, measured.step_seconds
     )
     assert known.own_seconds == pytest.approx(0.02, rel=1e-6)
+
+
+def test_what_is_busy_all_the_time_hides_the_workers_own_part():
+    full = forecast(COSTS, Size(20, 1), SHARED)
+    assert full.busy[throughput.CORES] > 0.95
+    assert with_own_seconds(COSTS, Size(20, 1), SHARED, full.step_seconds).own_seconds == 0
 
 
 def test_messages_to_more_ps_cost_both_ends():

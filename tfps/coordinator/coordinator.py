@@ -158,6 +158,7 @@ class TrainingMeter:
             steps=steps,
             loss=loss_sum / new if new > 0 else None,
             examples_per_second=max(0, new) / seconds if seconds > 0 else 0.0,
+            training_seconds=round(self.throughput.seconds, 3),
             repeated=queue.repeated,
             bad=queue.bad,
             workers=tuple(self.worker_shares.report()),

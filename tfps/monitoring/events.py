@@ -85,6 +85,8 @@ class Sampled(RunEvent):
     # mean over the records since the last sample of the loss of their batch; None without records
     loss: float | None
     examples_per_second: float
+    # trained in by this process, without what lies between epochs; 0 in histories of before
+    training_seconds: float = 0.0
     repeated: int = 0  # records that may have been trained twice
     bad: int = 0
     workers: tuple[WorkerShare, ...] = ()  # by index, since the chief connected

@@ -30,7 +30,7 @@ from tfps.planner.throughput import (
 
 LEAST_SECONDS = 60.0  # of training, with reports of all tasks
 # How far a forecast may be off, as a part of it: docs/plan.md has what was seen.
-_OFF, _OFF_BY_WORKERS, _OFF_BY_PS, _OFF_BY_MACHINE = 0.1, 0.05, 0.07, 0.3
+_OFF, _OFF_BY_WORKERS, _OFF_BY_PS, _OFF_BY_MACHINE = 0.15, 0.05, 0.07, 0.3
 _TRAINING = ("chief", "worker", "ps")
 
 
@@ -106,10 +106,18 @@ class MeasuredRun:
     def forecast(self, size: Size, machines: Machines | None = None) -> Forecast:
         """How fast another size is, on machines as they were or on others, one for each task."""
         costs = self.costs.with_other_ps(self.size.ps, size.ps)
-        if machines is None or machines == self.machines:
-            return forecast(costs, size, self.machines)
-        moved = costs.moved(size.ps, self.machines, machines)
-        return forecast(moved, size, machines)
+        if (machines or self.machines).are_one:
+            costs = costs.with_other_tasks(sum(size) - sum(self.size))
+        if machines is not None and machines != self.machines:
+            costs = costs.moved(size.ps, self.machines, machines)
+        found = forecast(costs, size, machines or self.machines)
+        # What the model does not know of the run that was measured, as what else its machines do.
+        same = forecast(self.costs, self.size, self.machines).examples_per_second
+        part = self.examples_per_second / same
+        return found._replace(
+            examples_per_second=part * found.examples_per_second,
+            step_seconds=found.step_seconds / part,
+        )
 
     def may_be_off(self, size: Size, machines: Machines | None = None) -> float:
         """By which part a speed may be above a forecast, or a forecast above it."""
@@ -133,7 +141,11 @@ class _Usages:
     def __init__(self, samples: Sequence[Sampled], by_task: Mapping[TaskName, list[TaskUsage]]):
         self._at = [each.at for each in samples]
         self._examples = [each.examples for each in samples]
-        self._rates = [each.examples_per_second for each in samples[1:]]
+        self._rates = [
+            (after.examples - before.examples) / (after.training_seconds - before.training_seconds)
+            for before, after in itertools.pairwise(samples)
+            if after.training_seconds > before.training_seconds
+        ]
         self._by_task = by_task
 
     @classmethod
@@ -156,7 +168,8 @@ class _Usages:
 
     @property
     def examples_per_second(self) -> float:
-        return statistics.median(self._rates)
+        """While it trained: saves, evaluations and the ends of epochs left out."""
+        return statistics.median(self._rates) if self._rates else 0.0
 
     def costs(self, examples: int) -> StepCosts:
         """What a step of so many examples took, of the median report of each task."""

@@ -16,7 +16,12 @@ from tfps.job_dir.size import Size
 CORES, PS, PULLS, PUSHES, CHIEF, WORKER = "cores", "ps", "pulls", "pushes", "chief", "worker"
 _BUSY = 0.75  # of its time, from which on a shared thing is what bounds
 # CPU time of a step for each ps that it asks, on all tasks together: docs/plan.md.
-_PS_CPU_SECONDS = 1.5e-3
+_PS_CPU_SECONDS = 3e-3
+# What each more task on a machine that all share adds to the CPU time of a step, as a part of it.
+_CROWD = 0.03
+# From so busy on, what all share says less and less of the workers' own part, and then nothing: any
+# part that is hidden behind it would do.
+_HIDES, _HIDES_ALL = 0.8, 0.95
 _CORES_OF_STEP = 2.0  # that a step keeps busy at most, where it was not seen alone
 _ROUNDS = 60  # of a bisection
 
@@ -64,6 +69,16 @@ class StepCosts:
             self, worker_cpu=self.worker_cpu + half, ps_cpu=self.ps_cpu + half
         )
 
+    def with_other_tasks(self, more: int) -> "StepCosts":
+        """The costs where so many more tasks share the machine, or fewer."""
+        times = max(0.5, 1 + _CROWD * more)
+        return dataclasses.replace(
+            self,
+            worker_cpu=times * self.worker_cpu,
+            ps_cpu=times * self.ps_cpu,
+            chief_cpu=times * self.chief_cpu,
+        )
+
     def moved(self, ps: int, before: Machines, now: Machines) -> "StepCosts":
         """The costs on other machines."""
         own = self.own_seconds
@@ -86,8 +101,7 @@ class StepCosts:
         return max(0.0, sent / machines.worker.network - sent / ps / machines.ps.network)
 
 
-@dataclasses.dataclass(frozen=True)
-class Forecast:
+class Forecast(NamedTuple):
     """How fast a cluster is expected to be."""
 
     size: Size
@@ -112,7 +126,10 @@ def forecast(costs: StepCosts, size: Size, machines: Machines) -> Forecast:
 
 
 def with_own_seconds(costs: StepCosts, size: Size, machines: Machines, seconds: float) -> StepCosts:
-    """The costs with such an own part of the workers that a step takes as long as was measured."""
+    """The costs with such an own part of the workers that a step takes as long as was measured.
+
+    Where what they share is busy all the time they have none: a worker alone would be as fast.
+    """
     queues = _queues(costs, size.ps, machines)
     low, high = 0.0, seconds
     for _ in range(_ROUNDS):
@@ -121,7 +138,9 @@ def with_own_seconds(costs: StepCosts, size: Size, machines: Machines, seconds: 
             low = middle
         else:
             high = middle
-    return dataclasses.replace(costs, own_seconds=low)
+    busy = max(queues.values()) * size.workers / seconds
+    seen = min(1.0, max(0.0, (_HIDES_ALL - busy) / (_HIDES_ALL - _HIDES)))
+    return dataclasses.replace(costs, own_seconds=seen * low)
 
 
 def _queues(costs: StepCosts, ps: int, machines: Machines) -> dict[str, float]:
