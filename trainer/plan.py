@@ -32,7 +32,7 @@ def main() -> None:
 
     _check()
     objects.check([objects.Use("--job_dir", _FLAGS.job_dir)])
-    types = machine_prices.read(_FLAGS.machines)
+    types = machine_prices.read(_FLAGS.machines or str(_MACHINES))
     network = math.inf
     if _FLAGS.network:
         network = byte_size.parse(_FLAGS.network, "--network")
@@ -77,7 +77,7 @@ def _define_flags() -> None:
     flags.DEFINE_integer("workers", 0, "Workers to forecast; 0: as many as the run had.", 0)
     flags.DEFINE_integer("ps", 0, "ps to forecast; 0: as many as the run had.", 0)
     flags.DEFINE_string(
-        "machines", str(_MACHINES), "CSV file with machine types and their prices; edit a copy."
+        "machines", "", "CSV file of machine types and prices; empty: configs/machines.csv."
     )
     flags.DEFINE_string(
         "network",

@@ -1,5 +1,7 @@
 """A run that chooses its number of workers, in steps that wait: each worker brings as much."""
 
+import json
+import os
 import pathlib
 
 import numpy as np
@@ -39,19 +41,33 @@ def test_a_run_has_more_workers_as_long_as_they_bring_something(tmp_path: pathli
     assert [each.workers for each in began] == [1, 2, 4]
 
 
+CLUSTER = {"chief": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"], "ps": ["127.0.0.1:3"]}
+
+
 @pytest.mark.parametrize(
-    ("autoscale", "message"),
+    ("flags", "message"),
     [
-        ("2:4", "--autoscale=2:4: what has started this run cannot change its number of workers"),
-        ("4:2", "--autoscale=4:2: write MIN:MAX workers, such as 2:8"),
+        (
+            ["--autoscale=2:4"],
+            "--autoscale=2:4: what has started this run cannot change its number of workers",
+        ),
+        (["--autoscale=4:2"], "--autoscale=4:2: write MIN:MAX workers, such as 2:8"),
+        (["--autoscale=1:4", "--min_workers=2"], "a run with --min_workers=2 cannot have fewer"),
     ],
 )
-def test_a_run_that_cannot_choose_is_refused(autoscale: str, message: str) -> None:
-    done = client.run(
-        "trainer.task",
-        "--config=configs/smoke.py",
-        "--job_dir=nowhere",
-        f"--autoscale={autoscale}",
-    )
+def test_a_run_that_cannot_choose_is_refused(flags: list[str], message: str) -> None:
+    own = {"cluster": CLUSTER | {"worker": ["127.0.0.1:2", "127.0.0.1:4"]}}
+    config = json.dumps(own | {"task": {"type": "chief", "index": 0}})
+    assert message in refusal(*flags, environ={**os.environ, "TF_CONFIG": config})
+
+
+def test_a_job_of_one_process_has_no_number_to_choose() -> None:
+    said = refusal("--autoscale=2:4", environ=dict(os.environ))
+    assert "--autoscale=2:4, but this job is one process without workers; leave it out" in said
+
+
+def refusal(*flags: str, environ: dict[str, str]) -> str:
+    given = ("--config=configs/smoke.py", "--job_dir=nowhere", *flags)
+    done = client.run("trainer.task", *given, environ=environ)
     assert done.returncode == 2
-    assert message in done.stderr
+    return done.stderr

@@ -117,6 +117,7 @@ class MeasuredRun:
         return found._replace(
             examples_per_second=part * found.examples_per_second,
             step_seconds=found.step_seconds / part,
+            busy={name: min(1.0, part * busy) for name, busy in found.busy.items()},
         )
 
     def may_be_off(self, size: Size, machines: Machines | None = None) -> float:
