@@ -177,7 +177,7 @@ class TaskUsage(TaskFile):
             sent_bytes=sent,
             received_bytes=received,
             host=socket.gethostname(),
-            cpus=usable_cpus(),
+            cpus=_usable_cpus(),
         )
 
     def write(self, job_dir: JobDir, task: TaskName) -> None:
@@ -186,7 +186,7 @@ class TaskUsage(TaskFile):
         files.write(self.path(job_dir, task), content)
 
 
-def usable_cpus() -> float:
+def _usable_cpus() -> float:
     """The cores that this process may use at a time: the machine's, or its container's share."""
     allowed = float(len(os.sched_getaffinity(0)))
     try:

@@ -1,6 +1,5 @@
 """The cheapest cluster that is fast enough, each task on a machine of its own."""
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -104,7 +103,7 @@ def _least_workers(
         return None
     low, high = 0, _MOST_WORKERS  # more workers are never slower
     while high - low > 1:
-        middle = math.ceil((low + high) / 2)
+        middle = (low + high) // 2
         low, high = (low, middle) if reaches(middle) else (middle, high)
     return high
 

@@ -2,10 +2,11 @@
 
 import bisect
 import dataclasses
+import functools
 import itertools
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 from tfps.errors import UserError
@@ -111,14 +112,18 @@ class MeasuredRun:
         if machines is not None and machines != self.machines:
             costs = costs.moved(size.ps, self.machines, machines)
         found = forecast(costs, size, machines or self.machines)
-        # What the model does not know of the run that was measured, as what else its machines do.
-        same = forecast(self.costs, self.size, self.machines).examples_per_second
-        part = self.examples_per_second / same
+        part = self._measured_part
         return found._replace(
             examples_per_second=part * found.examples_per_second,
             step_seconds=found.step_seconds / part,
             busy={name: min(1.0, part * busy) for name, busy in found.busy.items()},
         )
+
+    @functools.cached_property
+    def _measured_part(self) -> float:
+        """What was measured of what the model says of the same run: what else its machines do."""
+        same = forecast(self.costs, self.size, self.machines)
+        return self.examples_per_second / same.examples_per_second
 
     def may_be_off(self, size: Size, machines: Machines | None = None) -> float:
         """By which part a speed may be above a forecast, or a forecast above it."""
@@ -150,14 +155,13 @@ class _Usages:
         self._by_task = by_task
 
     @classmethod
-    def of(cls, run: Iterable[RunEvent], ps: int) -> "_Usages | None":
+    def of(cls, run: Sequence[RunEvent], ps: int) -> "_Usages | None":
         """None where they are too few, or a role has none."""
-        events = list(run)
-        samples = [each for each in events if isinstance(each, Sampled)]
+        samples = [each for each in run if isinstance(each, Sampled)]
         if len(samples) < 3 or samples[-1].at - samples[0].at < LEAST_SECONDS:
             return None
         by_task: dict[TaskName, list[TaskUsage]] = {}
-        for event in events:
+        for event in run:
             for name, usage in event.tasks.items() if isinstance(event, TasksMeasured) else ():
                 task = TaskName.parse(name)
                 if task.job in _TRAINING and samples[0].at <= usage.at <= samples[-1].at:

@@ -113,19 +113,20 @@ class Autoscaling:
         self._tried = tried
         self._tell = tell
         self._others = others
+        self._throughput = Throughput()
         self._from: tuple[float, int] | None = None  # seconds and examples, when measuring began
         self._chosen = workers
 
-    def begin(self) -> None:
+    def begin(self, throughput: Throughput) -> None:
         """The run has connected, and counts from 0."""
-        self._from = None
+        self._throughput, self._from = throughput, None
 
-    def wanted(self, throughput: Throughput, is_whole: bool = True) -> int:
+    def wanted(self, is_whole: bool = True) -> int:
         """How many workers the run is to have; another number only where all is measured.
 
         `is_whole` says whether all tasks take part. While one does not, nothing is measured.
         """
-        seconds, examples = throughput.seconds, throughput.examples
+        seconds, examples = self._throughput.seconds, self._throughput.examples
         if self._chosen != self._workers:  # until the run has ended for that
             return self._chosen
         if self._from is None or not is_whole:

@@ -81,12 +81,12 @@ class Monitoring:
         settings: RunSettings,
         data: RunData,
         states: Callable[[], Mapping[TaskName, str]],
+        past: Iterable[RunEvent],
     ) -> RunObserver:
-        """Begins to keep what happens in a run."""
+        """Begins to keep what happens in a run; `past` is the job's history."""
         began, job_dir = time.time(), settings.job_dir
         board = StatusBoard(settings, data, states)
         curves = self.tensorboard or job_dir.tensorboard
-        past = past_of(job_dir)
         watchers: list[Watcher] = [
             RunHistory(job_dir, began),
             TensorBoardLog(curves, began),

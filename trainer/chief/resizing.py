@@ -35,7 +35,6 @@ class Resizing:
         self._size = Size(len(cluster.workers) - cluster.chief_works, len(cluster.ps))
         self._least = min_workers
         self._autoscaling = autoscaling
-        self._throughput: Throughput | None = None
         self._is_possible = size.VARIABLE in os.environ
 
     def began(self) -> None:
@@ -44,9 +43,8 @@ class Resizing:
 
     def measure(self, throughput: Throughput) -> None:
         """Chooses from now on by how fast the run is, which counts from 0."""
-        self._throughput = throughput
         if self._autoscaling:
-            self._autoscaling.begin()
+            self._autoscaling.begin(throughput)
 
     def asked(self, is_whole: bool = True) -> Size | None:
         """The size that the run is to have instead; None if it cannot have it, or keeps its own.
@@ -63,9 +61,9 @@ class Resizing:
         return wanted
 
     def _chosen(self, is_whole: bool) -> Size | None:
-        if self._autoscaling is None or self._throughput is None:
+        if self._autoscaling is None:
             return None
-        workers = self._autoscaling.wanted(self._throughput, is_whole)
+        workers = self._autoscaling.wanted(is_whole)
         return None if workers == self._size.workers else Size(workers, self._size.ps)
 
     def _refusal(self, wanted: Size) -> str:

@@ -32,6 +32,7 @@ from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 from tfps.job_dir.report import FAILED, FINISHED, INTERRUPTED, reopen
 from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
+from tfps.monitoring.events import RunEvent
 from tfps.storage.failures import StorageError
 from tfps.worker.loop import SyncEvery
 from trainer.chief import preflight
@@ -218,7 +219,10 @@ def _begin(
     )
     known = Failures(before.failures, before.failures_by_job)
     monitor = TaskMonitor(peers, guard, failures=known)
-    observer = monitoring.observe(settings, data.train, lambda: _states(peers, connector, monitor))
+    past = past_of(job_dir)
+    observer = monitoring.observe(
+        settings, data.train, lambda: _states(peers, connector, monitor), past
+    )
     fence = ChiefFence.take_over(job_dir)
     task_files.write(job_dir, monitoring.traced_at(cluster))
     report = RunReport.begin(inputs, fence)
@@ -232,7 +236,7 @@ def _begin(
         interruption=interruption,
         notices=PreemptionNotices(job_dir),
         resizing=Resizing(
-            job_dir, cluster, limits.min_workers, _autoscaling(settings, limits, observer)
+            job_dir, cluster, limits.min_workers, _autoscaling(settings, limits, observer, past)
         ),
         observer=observer,
         sync_every=SyncEvery(report.sync_every, lambda steps: report.update(sync_every=steps)),
@@ -242,14 +246,14 @@ def _begin(
 
 
 def _autoscaling(
-    settings: RunSettings, limits: WaitLimits, observer: RunObserver
+    settings: RunSettings, limits: WaitLimits, observer: RunObserver, past: Iterable[RunEvent]
 ) -> Autoscaling | None:
     if limits.autoscale is None:
         return None
     cluster, batch_size = settings.cluster, settings.experiment.train.batch_size
     workers = len(cluster.workers) - cluster.chief_works
     kind = Kind(len(cluster.ps), settings.mode.name, str(batch_size))
-    tried = Tried.of(past_of(settings.job_dir), kind, workers)
+    tried = Tried.of(past, kind, workers)
     others = int(cluster.chief_works or not cluster.ps)
     return Autoscaling(limits.autoscale, workers, tried, observer.measured, others)
 

@@ -160,7 +160,6 @@ class WorkerChanges:
             since, took = self.went_on, self.went_on - self.began
             self.missed += waiting * (now - max(since, self.looked or since))
             self.looked = now
-            least = _MOST_SECONDS
             if waiting:
                 due = now + (took - self.missed) / waiting
                 least = min(least, max(_TIMES * took, due - since))

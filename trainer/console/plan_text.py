@@ -42,15 +42,15 @@ def measured(run: MeasuredRun) -> list[str]:
 def sizes(run: MeasuredRun, asked: Size) -> list[str]:
     """How fast other sizes are expected to be on machines as they were."""
     workers, ps = asked
-    found = {
-        asked: None,
-        Size(workers + 1, ps): None,
-        Size(2 * workers, ps): None,
-        Size(workers, ps + 1): None,
-        Size(2 * workers, 2 * ps): None,
-    }
+    found = [
+        asked,
+        Size(workers + 1, ps),
+        Size(2 * workers, ps),
+        Size(workers, ps + 1),
+        Size(2 * workers, 2 * ps),
+    ]
     rows = []
-    for size in found:
+    for size in dict.fromkeys(found):
         expected, off = run.forecast(size), run.may_be_off(size)
         rate = expected.examples_per_second
         rows.append(

@@ -88,12 +88,13 @@ class Run:
         self.throughput = Throughput(self.clock)
         self.throughput.begin(0)
         self.throughput.update(1)
+        scaling.begin(self.throughput)
 
     def after(self, seconds, is_whole=True):
         self.clock.now += seconds
         self.examples += round(self.speed * seconds)
         self.throughput.update(self.examples)
-        return self.scaling.wanted(self.throughput, is_whole)
+        return self.scaling.wanted(is_whole)
 
 
 def test_a_number_is_measured_before_another_is_tried():
@@ -159,7 +160,6 @@ def test_a_new_connection_counts_from_0():
     run = Run(scaling(2), 2)
     assert [run.after(11.0), run.after(50.0)] == [2, 2]
     again = Run(run.scaling, 2)
-    run.scaling.begin()
     assert [again.after(5.0), again.after(6.0), again.after(59.0), again.after(2.0)] == [2, 2, 2, 4]
 
 
