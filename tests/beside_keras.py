@@ -47,7 +47,7 @@ def train_beside_keras(
     rules = Rules.of(task, model, row_updates, repeated_ids)
     store = ParameterStore(model, rules, ["/device:CPU:0"] * 2, 0)
     plain = trained_model(task, model, store)
-    plain.compile(task.optimizer(), task.loss(), run_eagerly=True)
+    plain.compile(task.optimizer(), task.loss(), jit_compile=False)
     train = _trainer(task, Step(task, model, store), sync_every)
     for first in range(0, len(batches), sync_every):
         train(batches[first : first + sync_every])
