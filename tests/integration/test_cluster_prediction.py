@@ -206,10 +206,9 @@ def test_every_record_is_predicted_once_whoever_dies(
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", range(2))
-def test_a_million_records_with_a_kill_of_each_role(tmp_path: pathlib.Path, seed: int) -> None:
+def test_a_million_records_with_a_kill_of_each_role(tmp_path: pathlib.Path) -> None:
     """Who is killed first, and after how many parts, is drawn."""
-    draw = random.Random(seed)
+    draw = random.Random(0)
     victims = draw.sample(["worker", "ps", "chief"], 3)
     moments = sorted(draw.sample(range(SHARDS - 1), 3))
     directory = train(tmp_path, MILLION, "--train.batch_size=512")

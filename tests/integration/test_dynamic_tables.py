@@ -20,7 +20,7 @@ from tfps.experiment.metrics import auc
 LONG = 400  # seconds that a run may take on a busy machine
 RECORDS, EVAL_RECORDS, EPOCHS = 8_000, 4_000, 2
 TABLES = ("users", "pages", "items")
-KILLS = int(os.environ.get("TFPS_KILLS", "12")) // 4  # `make kills` says how many kills
+KILLS = int(os.environ.get("TFPS_KILLS", "4")) // 4  # `make kills` says how many kills
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from counting_job import flags, trained
 
 from tests import counting_task
 
-SEEDS = int(os.environ.get("TFPS_KILLS", "16")) // 8  # `make kills` says how many kills
+SEEDS = int(os.environ.get("TFPS_KILLS", "8")) // 8  # `make kills` says how many kills
 LONG = 300  # seconds that a run may take on a busy machine
 BATCH, STEP_SECONDS = 50, 0.3
 SIZES = (1000, 450, 1, 1549)

@@ -3,16 +3,15 @@
 import os
 import pathlib
 import random
-import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import IO
 
 import tensorflow as tf
 
-from tests.project import ROOT
+from tests.loaded import client
 from tfps.data import examples, manifest
 from trainer.datasets.row_encoding import ConfiguredExperiment
 
@@ -82,40 +81,39 @@ def killed_again_and_again(
         while not stop.wait(0.05):
             sent[0] = send()
 
-    def started() -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [*command, "--seconds=0.3", "--records=500"],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+    def started() -> tuple[client.Fork, IO[bytes]]:
+        argv = [*command, "--seconds=0.3", "--records=500"]
+        fork = client.start(argv, {**os.environ, "PYTHONUNBUFFERED": "1"})
+        assert fork is not None
+        assert fork.stdout is not None
+        return fork, fork.stdout
 
     sender = threading.Thread(target=keep_sending)
     sender.start()
     try:
         for _ in range(20):
-            process = started()
-            assert process.stdout is not None
-            for line in process.stdout:
-                if "records" in line:  # it has sealed one
-                    break
-            time.sleep(draw.uniform(0.0, 0.6))
-            process.kill()
-            process.communicate()
+            process, printed = started()
+            with printed:
+                for line in printed:
+                    if b"records" in line:  # it has sealed one
+                        break
+                time.sleep(draw.uniform(0.0, 0.6))
+                process.kill()
+                process.wait(PATIENCE)
     finally:
         stop.set()
         sender.join()
-    last, deadline = started(), time.monotonic() + PATIENCE
+    last, printed = started()
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         sealed = [manifest.read(str(x.parent)) for x in output.glob("*/manifest.json")]
         if sum(each.records for each in sealed) >= sent[0]:
             break
         time.sleep(0.2)
-    last.send_signal(signal.SIGTERM)
-    text, _ = last.communicate(timeout=PATIENCE)
-    assert last.returncode == 0, text
+    last.terminate()
+    code = last.wait(PATIENCE)
+    with printed:
+        assert code == 0, printed.read()
     names = sorted(x.parent.name for x in output.glob("*/manifest.json"))
     assert names == [f"{number:06}" for number in range(1, len(names) + 1)]
     return sent[0]
