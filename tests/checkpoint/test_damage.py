@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -19,16 +20,25 @@ from tfps.storage import files
 NEWEST = "000000000000-000002-000000000000"
 
 
-@pytest.fixture
-def saved(trainer, tmp_path):
-    """Two checkpoints with different values; the values of the older one."""
-    directory = CheckpointDirectory(JobDir(tmp_path))
+@pytest.fixture(name="whole", scope="module")
+def whole_fixture(trainer, tmp_path_factory):
+    """A job's directory with two checkpoints of different values; the values of the older one."""
+    job_dir = tmp_path_factory.mktemp("whole")
+    directory = CheckpointDirectory(JobDir(job_dir))
     save(directory, trainer.store, QueueState(epoch=1), DATA)
     older = values(trainer.store)
     for slice_ in trainer.store.slices():
         slice_.variable.assign_add(np.ones(slice_.variable.shape, np.float32))
     save(directory, trainer.store, QueueState(epoch=2), DATA)
-    return directory, older
+    return job_dir, older
+
+
+@pytest.fixture
+def saved(whole, tmp_path):
+    """A copy of both; the values of the older one."""
+    job_dir, older = whole
+    shutil.copytree(job_dir, tmp_path, dirs_exist_ok=True)
+    return CheckpointDirectory(JobDir(tmp_path)), older
 
 
 def every_byte(name):

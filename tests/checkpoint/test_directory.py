@@ -55,6 +55,7 @@ def test_a_checkpoint_is_restored_bit_for_bit_onto_any_number_of_ps(manifest, tm
         assert np.array_equal(values, after[name]), name
 
 
+@pytest.mark.slow
 def test_training_goes_on_the_same_after_a_restore(manifest, tmp_path):
     first = trained(manifest)
     directory = CheckpointDirectory(JobDir(tmp_path))

@@ -109,6 +109,7 @@ def test_it_is_restored_with_its_base_onto_any_number_of_ps(
         assert other.steps() == trainer.store.steps() > 0
 
 
+@pytest.mark.slow
 def test_a_layer_is_taken_of_an_increment_with_its_base(
     trainer, others, directory, tmp_path, monkeypatch
 ):

@@ -51,7 +51,7 @@ def tensor(checkpoint, name):
     return tf.train.load_variable(f"{checkpoint.path}/parameters", f"{GROUP}/{name}")
 
 
-@pytest.mark.quick("3")
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [1, 3])
 def test_keys_rows_and_slots_of_an_increment_are_restored_bit_for_bit(trained, directory, parts):
     store = trained.store

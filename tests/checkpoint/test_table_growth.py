@@ -124,6 +124,7 @@ def test_a_table_that_grew_keeps_its_rows_with_their_slots_and_new_ones_are_as_d
     assert np.abs(now[:5] - drawn[:5]).max(axis=1).min() > 1e-3
 
 
+@pytest.mark.slow
 def test_a_layer_whose_table_grew_is_taken_with_new_slots(tmp_path, caplog):
     job = trained_job(Growing(), tmp_path)
     store = store_of(Growing(rows=1100), 3)

@@ -113,6 +113,7 @@ def fields(x: str, y: str) -> list[str]:
     return [f"task.x={x}", f"task.y={y}"]
 
 
+@pytest.mark.slow
 def test_what_is_killed_goes_on_with_the_same_trials(tuning: Tuning) -> None:
     process = tuning.start("--trials=4", "--parallel=2", arguments=("--seconds=1",))
     ends = time.monotonic() + PATIENCE

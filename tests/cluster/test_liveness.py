@@ -62,6 +62,7 @@ def connections_to(address):
     return {each.laddr for each in connections if each.raddr and each.raddr[1] == port}
 
 
+@pytest.mark.slow
 def test_a_tensorflow_server_answers_on_one_connection_for_thousands_of_questions():
     """GRPC hangs up on clients that send too many PINGs, but not on these."""
     address = tensorflow_server("worker", 0)

@@ -139,7 +139,7 @@ def check(directory, form, cells):
 
 
 @hypothesis.settings(
-    max_examples=150,
+    max_examples=60,
     derandomize=True,
     deadline=None,
     database=None,

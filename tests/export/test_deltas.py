@@ -123,7 +123,7 @@ def assert_same(found, wanted, units=0.0):
         np.testing.assert_allclose(one, other, rtol=0, atol=units * np.abs(other).max())
 
 
-@pytest.mark.quick("adagrad-slices-keys")
+@pytest.mark.slow
 @pytest.mark.parametrize(("rule", "form", "has_keys"), CASES)
 def test_a_version_and_its_delta_are_the_model_of_the_delta(data, tmp_path, rule, form, has_keys):
     # Ftrl's rows are computed from its slots: where a row lies among others decides how the last

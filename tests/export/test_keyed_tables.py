@@ -50,7 +50,7 @@ def trainer(manifest):
     return trainer
 
 
-@pytest.mark.quick("float32")
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_tensorflow_alone_predicts_what_the_parameters_do(trainer, tmp_path, form):
     path = tmp_path / "export"

@@ -75,6 +75,7 @@ def test_a_model_that_is_another_one_when_it_is_built_again_is_not_put_in_place(
     assert [each.name for each in path.iterdir()] == ["kept"]
 
 
+@pytest.mark.slow
 def test_an_output_that_is_drawn_is_told_and_not_compared(manifest, tmp_path, caplog):
     trainer = Trainer(manifest, Altered(last=Noise))
     with caplog.at_level(logging.WARNING):

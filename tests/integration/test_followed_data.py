@@ -52,6 +52,7 @@ def position(root: pathlib.Path) -> dict[str, object]:
     return kept
 
 
+@pytest.mark.slow
 def test_a_run_ends_when_no_dataset_follows_and_the_next_one_trains_those_that_came_since(
     stream: Stream, tmp_path: pathlib.Path
 ) -> None:

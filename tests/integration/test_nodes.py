@@ -77,13 +77,14 @@ def check(job_dir: pathlib.Path, records: int, workers: int) -> None:
     assert len(report["workers"]) == workers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "settings", "workers"),
     [
         ((), (), 2),
-        pytest.param(("--workers_per_node=2", "--ps_per_node=2"), (), 4, marks=pytest.mark.slow),
-        pytest.param((), ("--chief_works",), 3, marks=pytest.mark.slow),
-        pytest.param(("--ps_per_node=0",), ("--mode.name=allreduce",), 2, marks=pytest.mark.slow),
+        (("--workers_per_node=2", "--ps_per_node=2"), (), 4),
+        ((), ("--chief_works",), 3),
+        (("--ps_per_node=0",), ("--mode.name=allreduce",), 2),
     ],
     ids=["equal", "two of each", "chief works", "allreduce"],
 )

@@ -212,6 +212,7 @@ def test_a_ps_that_is_asked_to_end_lets_the_chief_save(
     assert not list((job_dir / "leaving").iterdir())
 
 
+@pytest.mark.slow
 def test_sigterm_to_the_launcher_saves_and_stops_everything(
     counted: list[str], job_dir: pathlib.Path
 ) -> None:

@@ -89,6 +89,7 @@ def check(job_dir: pathlib.Path, workers: int, ps: int) -> None:
     assert (report["status"], report["cluster"]) == ("finished", {"workers": workers, "ps": ps})
 
 
+@pytest.mark.slow
 def test_a_run_gets_other_numbers_of_workers_and_ps(
     datasets: Datasets, job_dir: pathlib.Path
 ) -> None:

@@ -175,6 +175,7 @@ class TwoLosses(Task):
         return keras.optimizers.SGD()
 
 
+@pytest.mark.quick("task")
 @pytest.mark.parametrize(
     "make",
     [

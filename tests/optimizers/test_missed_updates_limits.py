@@ -83,6 +83,7 @@ def test_adam_moves_rows_as_keras_does_however_slowly_its_moments_vanish(options
     ],
     ids=["sgd", "sgd 1", "momentum", "steps", "adamw", "lion", "rmsprop", "ftrl"],
 )
+@pytest.mark.quick("3-*")
 @pytest.mark.parametrize("missed", [1, 3, 40])
 def test_weight_decay_that_takes_all_of_a_row_or_more_leaves_what_keras_leaves(make, missed):
     theirs, ours = both(make, 0.5, missed)
@@ -101,6 +102,7 @@ def test_a_gap_over_several_steps_of_a_schedule_adds_up_each_step(kind, missed):
 
 # A graph multiplies by what float32 has for 1 / 41, 1 / 47, 1 / 55 and 1 / 107, float64 for 1 / 49,
 # which are too small: 41 of 41 updates are less than 1.
+@pytest.mark.quick("*-41", "*-49", "*-20.5")
 @pytest.mark.parametrize("steps", [41, 47, 49, 55, 100, 107, 20.5])
 @pytest.mark.parametrize(
     "make",

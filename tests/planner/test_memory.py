@@ -207,6 +207,7 @@ def test_too_little_for_any_number_of_ps_is_refused_as_such():
         check_memory(layout({16: [1000]}), workers=1, limit=RESERVE)
 
 
+@pytest.mark.slow
 def test_a_table_larger_than_any_one_ps_trains(tmp_path):
     task = Smoke(vocabulary=1_000_000)
     experiment = dataclasses.replace(get_config(), task=task)

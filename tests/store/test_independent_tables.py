@@ -34,6 +34,7 @@ class Towers(Smoke):
         return outputs[0][:, 0]
 
 
+@pytest.mark.slow
 def test_workers_that_push_to_independent_tables_do_not_wait_for_each_other(tmp_path):
     """A push takes a mutex for each group of tables, whose gradients come in any order."""
     trainer = Trainer(dataset(tmp_path, 100, 1), Towers(), parts=1)

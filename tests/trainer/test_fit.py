@@ -109,6 +109,7 @@ class _Interrupt(keras.callbacks.Callback):
             os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.slow
 def test_an_interrupt_saves_and_the_same_call_resumes(tmp_path):
     x, y = drawn()
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]

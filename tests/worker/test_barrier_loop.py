@@ -147,6 +147,7 @@ def test_uneven_leases_and_batches_are_means_over_all_records(tmp_path):
     assert_same(trainer, train_rounds(manifest, Plain(), rounds))
 
 
+@pytest.mark.slow
 def test_a_lost_member_is_waited_for_until_it_is_given_up_and_its_place_is_taken(manifest):
     """A closure that is given up stays where it is, waiting for a token that never comes."""
     trainer = reused(manifest, task=Plain(), batch_size=BATCH, members=2, mode=Sync())

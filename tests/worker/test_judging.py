@@ -52,7 +52,7 @@ def trained_again(trainer):
     return trained(trainer)
 
 
-@pytest.mark.quick("sync")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [{"mode": Sync(), "members": 1}, {"mode": Bounded(max_staleness=2), "members": 1}],

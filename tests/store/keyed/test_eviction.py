@@ -37,6 +37,7 @@ def test_the_least_recent_go_first():
     }
 
 
+@pytest.mark.slow
 def test_the_least_frequent_go_first():
     keyed = Keyed(max_rows=20, evict_first="least_frequent")
     for often in (3, 1, 2):
@@ -47,7 +48,7 @@ def test_the_least_frequent_go_first():
     assert keyed.known() == {*range(20), 100, 101} - {0, 3, 6}
 
 
-@pytest.mark.quick("least_recent")
+@pytest.mark.slow
 @pytest.mark.parametrize("evict_first", ["least_recent", "least_frequent"])
 def test_of_equals_those_go_after_all_that_are_less(evict_first):
     """The first rows have what the limit is, and are more than are to go."""
@@ -60,7 +61,7 @@ def test_of_equals_those_go_after_all_that_are_less(evict_first):
     assert len(gone) == 3
 
 
-@pytest.mark.quick("least_recent")
+@pytest.mark.slow
 @pytest.mark.parametrize("evict_first", ["least_recent", "least_frequent"])
 def test_new_keys_have_rows_wherever_those_lie_that_are_used_least(monkeypatch, evict_first):
     """Of very many rows a sample is looked at, and few slices: here as with 16 times 65,536."""
@@ -78,7 +79,7 @@ def test_new_keys_have_rows_wherever_those_lie_that_are_used_least(monkeypatch, 
         assert set(range(4_400, 5_000)) < keyed.known()
 
 
-@pytest.mark.quick("least_frequent")
+@pytest.mark.slow
 @pytest.mark.parametrize("evict_first", ["least_recent", "least_frequent"])
 def test_a_small_table_makes_room_beside_a_large_one(monkeypatch, evict_first):
     """Though a sample of all rows may have none of its own, others the next time will."""
@@ -111,6 +112,7 @@ def test_a_late_update_does_not_make_a_row_less_recent():
     assert 1 not in keyed.known()
 
 
+@pytest.mark.slow
 def test_tables_of_one_group_do_not_take_each_others_rows():
     keyed = Keyed(1, ("a", "b"), max_rows=50)
     train_each(keyed, range(50))
@@ -284,7 +286,7 @@ def test_rows_are_told_apart_as_well_when_generations_begin_again():
         np.testing.assert_array_equal(now, then)
 
 
-@pytest.mark.quick("mean")
+@pytest.mark.slow
 @pytest.mark.parametrize("unknown", ["zeros", "mean"])
 def test_rows_of_unknown_keys_never_change(unknown):
     keyed = Keyed(
@@ -333,6 +335,7 @@ def test_more_saved_rows_than_a_table_may_have_leave_room_for_the_others():
     assert of_second["refused"] == 100 - of_second["rows"]
 
 
+@pytest.mark.slow
 def test_tables_that_have_too_many_rows_lose_those_used_least():
     large = Keyed(1, max_rows=300)
     train_each(large, range(150))

@@ -106,6 +106,7 @@ def test_nothing_at_all():
     index.check()
 
 
+@pytest.mark.slow
 def test_deletes_without_end_take_no_more_buckets():
     index = Index()
     index.insert_new(2_000)
@@ -138,6 +139,7 @@ def test_an_index_that_was_large_loses_nothing_when_it_grows_again(batch):
     index.check()
 
 
+@pytest.mark.slow
 def test_a_great_batch_while_keys_are_moved():
     index = Index()
     index.insert_new(150_000)

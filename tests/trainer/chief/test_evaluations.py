@@ -174,6 +174,7 @@ def test_what_needs_evaluations_is_refused_without(data, tmp_path):
             inputs_of(experiment, tmp_path)
 
 
+@pytest.mark.slow
 def test_what_is_judged_before_it_is_learnt_needs_no_evaluations(data, tmp_path, caplog):
     done = train(data, tmp_path, eval_data="", epochs=2, export_if=("progressive_auc>=2",))
     assert "progressive_auc is 0." in caplog.text
