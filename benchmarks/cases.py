@@ -3,6 +3,8 @@
 import dataclasses
 from collections.abc import Iterator, Sequence
 
+from benchmarks.models import KAGGLE_IDS
+
 # What follows the number of ps in a name, part by part, is trained with these flags.
 FLAGS_OF_PARTS = {
     "ahead": ("--train.pipeline_depth=1",),
@@ -11,7 +13,7 @@ FLAGS_OF_PARTS = {
     "sgd8": ("--mode.name=local_sgd", "--mode.sync_every=8"),
     "together": ("--mode.name=async", "--mode.batches_per_exchange=4"),
     "lazy": ("--train.row_updates=lazy",),
-    "keys": ("--config=benchmarks/dlrm_keys.py",),
+    "keys": ("--config=benchmarks/embeddings_mlp_keys.py",),
     "rowwise": ("--config=benchmarks/narrow_rows.py", "--task.row_wise=true"),
     "half": ("--config=benchmarks/narrow_rows.py", "--task.row_dtype=bfloat16"),
     "few": ("--task.max_rows=5000", "--task.evict_first=least_recent"),
@@ -44,18 +46,20 @@ _PEERS = (
     "torch-rpc-files",
     "torch-ddp",
     "torch-ddp-files",
+    "torchrec",
+    "torchrec-files",
+    "torchrec-dmp",
+    "fit-local",
 )
 # One process's step, and its bytes over bare sockets: together they are the least of a cluster.
 STEP, WIRE = "tfps-local", "wire"
 SYSTEMS = (*TFPS, *_PEERS, WIRE)
-_ONLY_DLRM = (
-    *(name for name in _PEERS if name.startswith("torch-")),
-    WIRE,
-    KEYS,
-    FEW_ROWS,
-    *NARROW,
-)
-MODELS = ("dlrm", "wide_and_deep", "dense_100")  # of peers as well
+# Systems that train some of the models only.
+_ONLY = {
+    **dict.fromkeys((*(x for x in _PEERS if "torch" in x), WIRE), ("embeddings_mlp", "dlrm")),
+    **dict.fromkeys((KEYS, FEW_ROWS, *NARROW), ("embeddings_mlp",)),
+}
+MODELS = ("embeddings_mlp", "dlrm", "wide_and_deep", "dense_100")  # of peers as well
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,12 +67,12 @@ class Case:
     """One training job, the same for every system.
 
     Attributes:
-        model: One of `MODELS`, or dlrm_adam: the DLRM with Adam, which only tfps trains.
-        rows: Rows of each of its tables; 0 for a model without tables.
+        model: One of `MODELS`, or embeddings_mlp_adam: with Adam, which only tfps trains.
+        rows: Rows of each of its tables; 0 for a model without tables. Of the dlrm the most.
         batch: Records per step of one worker.
     """
 
-    model: str = "dlrm"
+    model: str = "embeddings_mlp"
     rows: int = 20_000
     batch: int = 512
 
@@ -98,6 +102,12 @@ class Sweep:
 _OF_A_MODEL = ("tfps-1ps", STEP, "tutorial-tf_keras")
 _OF_A_SWEEP = (*_OF_A_MODEL, "torch-rpc", "torch-rpc-files", WIRE)
 
+# Not the loops whose optimizers read or send whole tables for every step.
+_OF_THE_DLRM = (
+    *("tfps-1ps", STEP, "tutorial-tf_keras", "torch-rpc", "torch-rpc-files"),
+    *("torchrec", "torchrec-files", "torchrec-dmp"),
+)
+
 SWEEPS = {
     "base": Sweep("model", "All systems", {Case(): (*_USUAL_TFPS, *_PEERS, WIRE)}),
     "rows": Sweep(
@@ -108,6 +118,11 @@ SWEEPS = {
             Case(rows=200_000): (*_OF_A_SWEEP, "tutorial-keras"),
             Case(rows=2_000_000): _OF_A_SWEEP,
         },
+    ),
+    "dlrm": Sweep(
+        "batch",
+        "The DLRM on as many ids as the Kaggle data has",
+        {Case("dlrm", max(KAGGLE_IDS), batch): _OF_THE_DLRM for batch in (512, 2048)},
     ),
     "batch": Sweep(
         "batch",
@@ -124,7 +139,9 @@ SWEEPS = {
         },
     ),
     "row_updates": Sweep(
-        "model", "Rows as Keras moves them, or lazily", {Case("dlrm_adam"): ("tfps-1ps", LAZY)}
+        "model",
+        "Rows as Keras moves them, or lazily",
+        {Case("embeddings_mlp_adam"): ("tfps-1ps", LAZY)},
     ),
     "keys": Sweep(
         "rows",
@@ -160,4 +177,4 @@ def planned(
             cases[case] = sorted(chosen, key=SYSTEMS.index)
     for case, chosen in cases.items():
         if not only or any(text in case.name for text in only):
-            yield case, [x for x in chosen if x not in _ONLY_DLRM or case.model == "dlrm"]
+            yield case, [x for x in chosen if case.model in _ONLY.get(x, (case.model,))]

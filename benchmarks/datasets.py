@@ -8,8 +8,9 @@ from benchmarks.cases import Case
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CONFIGS = {
-    "dlrm": "configs/criteo.py",
-    "dlrm_adam": "benchmarks/dlrm_adam.py",
+    "embeddings_mlp": "configs/criteo.py",
+    "embeddings_mlp_adam": "benchmarks/embeddings_mlp_adam.py",
+    "dlrm": "benchmarks/dlrm.py",
     "wide_and_deep": "benchmarks/wide_and_deep.py",
     "dense_100": "benchmarks/dense_100.py",
 }

@@ -5,13 +5,34 @@ from typing import Any
 INTEGERS = 13
 CATEGORICALS = 26
 DIM = 16
-LEARNING_RATES = {"dlrm": 0.05, "wide_and_deep": 0.05, "dense_100": 0.001}  # of Adagrad
+LEARNING_RATES = {  # of Adagrad
+    "embeddings_mlp": 0.05,
+    "dlrm": 0.02,
+    "wide_and_deep": 0.05,
+    "dense_100": 0.001,
+}
 DENSE_NUMBERS = 32
 DENSE_LAYERS = 100
+
+# Ids of each categorical in the Kaggle display advertising challenge, 33,762,577 in all.
+KAGGLE_IDS = (
+    *(1460, 583, 10_131_227, 2_202_608, 305, 24, 12_517, 633, 3, 93_145, 5683, 8_351_593, 3194),
+    *(27, 14_992, 5_461_306, 10, 5652, 2173, 4, 7_046_547, 18, 15, 286_181, 105, 142_572),
+)
+# The layers of Naumov et al., Deep Learning Recommendation Model (2019), for that data.
+_BOTTOM, _TOP = (512, 256, 64, DIM), (512, 256)
+_PAIRS = (1 + CATEGORICALS) * CATEGORICALS // 2
+
+# The widths of each chain of dense layers, what comes in first.
+CHAINS = {
+    "embeddings_mlp": ((CATEGORICALS * DIM + INTEGERS, 128, 64, 1),),
+    "dlrm": ((INTEGERS, *_BOTTOM), (DIM + _PAIRS, *_TOP, 1)),
+}
 
 # Features of a record by name: shape and dtype.
 _CRITEO = {"integers": ((INTEGERS,), "float32"), "categoricals": ((CATEGORICALS,), "int64")}
 FEATURES = {
+    "embeddings_mlp": _CRITEO,
     "dlrm": _CRITEO,
     "wide_and_deep": _CRITEO,
     "dense_100": {"numbers": ((DENSE_NUMBERS,), "float32")},
@@ -24,9 +45,20 @@ def build(keras: Any, name: str, rows: int) -> Any:
     Args:
         keras: The module `keras` or `tf_keras`.
         name: Of the model.
-        rows: Of each of its tables.
+        rows: Of each of its tables; see `table_rows`.
     """
-    return {"dlrm": dlrm, "wide_and_deep": wide_and_deep, "dense_100": dense_100}[name](keras, rows)
+    made = {
+        "embeddings_mlp": embeddings_mlp,
+        "dlrm": dlrm,
+        "wide_and_deep": wide_and_deep,
+        "dense_100": dense_100,
+    }
+    return made[name](keras, rows)
+
+
+def table_rows(name: str, rows: int) -> tuple[int, ...]:
+    """Rows of each of a model's 26 tables: `rows`, of the dlrm at most as many as there are ids."""
+    return tuple(min(ids, rows) if name == "dlrm" else rows for ids in KAGGLE_IDS)
 
 
 def inputs(keras: Any, name: str) -> dict[str, Any]:
@@ -38,8 +70,28 @@ def inputs(keras: Any, name: str) -> dict[str, Any]:
 
 
 def dlrm(keras: Any, rows: int) -> Any:
-    """The model of configs/criteo.py: an MLP 128-64-1 over 26 embeddings and 13 numbers."""
+    """The DLRM of Naumov et al.: dot products of 26 embeddings and of what an MLP makes of numbers.
+
+    Ids are hashed into tables of `table_rows` rows.
+    """
     given = inputs(keras, "dlrm")
+    vectors = [
+        keras.layers.Embedding(size, DIM)(given["categoricals"][:, index] % size)
+        for index, size in enumerate(table_rows("dlrm", rows))
+    ]
+    bottom = given["integers"]
+    for width in _BOTTOM:
+        bottom = keras.layers.Dense(width, activation="relu")(bottom)
+    rows_of = [keras.layers.Reshape((1, DIM))(each) for each in (bottom, *vectors)]
+    stacked = keras.layers.Concatenate(axis=1)(rows_of)
+    dots = keras.layers.Flatten()(keras.layers.Dot(axes=2)([stacked, stacked]))
+    hidden = keras.layers.Concatenate()([bottom, _pairs_layer(keras)(dots)])
+    return keras.Model(given, _mlp(keras, hidden, _TOP))
+
+
+def embeddings_mlp(keras: Any, rows: int) -> Any:
+    """The model of configs/criteo.py: an MLP 128-64-1 over 26 embeddings and 13 numbers."""
+    given = inputs(keras, "embeddings_mlp")
     embeddings = [
         keras.layers.Embedding(rows, DIM)(given["categoricals"][:, index])
         for index in range(CATEGORICALS)
@@ -49,7 +101,7 @@ def dlrm(keras: Any, rows: int) -> Any:
 
 
 def wide_and_deep(keras: Any, rows: int) -> Any:
-    """The DLRM with a weight per id of 26 more tables, added to the logit."""
+    """The `embeddings_mlp` with a weight per id of 26 more tables, added to the logit."""
     given = inputs(keras, "wide_and_deep")
     ids = [given["categoricals"][:, index] for index in range(CATEGORICALS)]
     embeddings = [keras.layers.Embedding(rows, DIM)(each) for each in ids]
@@ -74,3 +126,20 @@ def _mlp(keras: Any, hidden: Any, units: tuple[int, ...]) -> Any:
     for width in units:
         hidden = keras.layers.Dense(width, activation="relu")(hidden)
     return keras.layers.Dense(1)(hidden)
+
+
+def _pairs_layer(keras: Any) -> Any:
+    """Of dot products `[batch, 27 * 27]` of all vectors with all, those of different ones."""
+    import tensorflow as tf
+
+    count = 1 + CATEGORICALS
+    chosen = [count * first + second for first in range(count) for second in range(first)]
+
+    class Pairs(keras.layers.Layer):  # type: ignore[misc]
+        def call(self, dots: Any) -> Any:
+            return tf.gather(dots, chosen, axis=1)
+
+        def compute_output_shape(self, shape: Any) -> Any:
+            return (shape[0], len(chosen))
+
+    return Pairs()

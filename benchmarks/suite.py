@@ -28,6 +28,10 @@ _MODULES_OF_PEERS = {
     "torch-rpc-files": "torch",
     "torch-ddp": "torch",
     "torch-ddp-files": "torch",
+    "torchrec": "torchrec",
+    "torchrec-files": "torchrec",
+    "torchrec-dmp": "torchrec",
+    "fit-local": "psutil",
     "tutorial-keras": "keras",
     "wire": "numpy",
 }

@@ -53,8 +53,12 @@ def system(
         f"--intra_op_threads={flags.intra_op_threads}",
         f"--inter_op_threads={flags.inter_op_threads}",
     ]
+    if name == "fit-local":
+        given = [*datasets.config_flags(case), f"--data.train={data}", f"--batch={case.batch}"]
+        return System([sys.executable, "-m", "benchmarks.keras_fit", *given, *threads], "chief-0")
     if name not in TFPS:
-        peer, _, kind = name.replace("torch-", "torch_").partition("-")
+        joined = re.sub("^(torch|torchrec)-(rpc|ddp|dmp)", r"\1_\2", name)
+        peer, _, kind = joined.partition("-")
         option = {"": [], "files": ["--input=files"]}.get(kind, [f"--lib={kind}"])
         command = [
             *(flags.peer_python, "-m", "benchmarks.peers.start", peer, f"--data={data}"),

@@ -2,6 +2,8 @@
 
 import argparse
 import contextlib
+import dataclasses
+import itertools
 import json
 import os
 import socket
@@ -16,8 +18,9 @@ import pytest
 import tensorflow as tf
 
 from benchmarks import cases, checkpoint, input, models, systems, table
-from benchmarks.cases import SWEEPS, SYSTEMS, Case
+from benchmarks.cases import SYSTEMS, Case
 from benchmarks.measurement import Failed, Window, measure
+from benchmarks.peers import start
 from benchmarks.peers.start import free_ports
 from benchmarks.peers.wire import connected
 from benchmarks.results import Results, Spread
@@ -86,7 +89,7 @@ def test_a_program_lists_its_flags(module):
         ("--seconds=1", "--seconds=1.0 must be at least 3.0"),
         ("--peer_python=no-such-python", "--peer_python=no-such-python: no such program"),
         ("--systems=tfps", "--systems=tfps: there are tfps-1ps, tfps-2ps"),
-        ("--sweep=size", "--sweep=size: there are base, rows, batch, models"),
+        ("--sweep=size", "--sweep=size: there are base, rows, dlrm, batch, models"),
         ("--only=rows=7", "--only=rows=7: no case has that in its name"),
         ("--runs=-1", "--runs=-1 --workers=2: too few"),
     ],
@@ -127,13 +130,35 @@ def test_a_name_says_which_flags_are_added(tmp_path):
     ]
     assert command("tfps-1ps-sgd8") == [*usual, "--mode.name=local_sgd", "--mode.sync_every=8"]
     assert command("torch-ddp-files") == [*command("torch-ddp"), "--input=files"]
+    assert command("torchrec-files") == [*command("torchrec"), "--input=files"]
+
+
+def test_a_peer_s_name_is_that_of_its_program(tmp_path):
+    flags = argparse.Namespace(workers=2, intra_op_threads=1, inter_op_threads=4, peer_python="x")
+    found = set()
+    for name in set(SYSTEMS) - set(cases.TFPS) - {"fit-local"}:
+        program, _, module, peer, *_ = systems.system(
+            name, Case(), flags, tmp_path, tmp_path
+        ).command
+        assert (program, module) == ("x", "benchmarks.peers.start")
+        assert (ROOT / f"benchmarks/peers/{peer}.py").exists()
+        found.add(peer)
+    assert found == set(start.PEERS) - {"torch_one"}  # of GPUs
+
+
+def test_chains_are_the_dense_layers_of_the_model():
+    for name, chains in models.CHAINS.items():
+        pairs = [pair for chain in chains for pair in itertools.pairwise(chain)]
+        model = models.build(keras, name, 10)
+        dense = [each for each in model.layers if isinstance(each, keras.layers.Dense)]
+        assert [each.kernel.shape for each in dense] == pairs
 
 
 def test_only_and_systems_choose():
     (chosen,) = cases.planned(["rows"], ["rows=200000 "], ["mwms-tf_keras", "tfps-2ps"])
     assert chosen == (Case(rows=200_000), ["tfps-2ps", "mwms-tf_keras"])
     of_models = dict(cases.planned(["models"], ["dense"], ["tfps-1ps", "torch-rpc"]))
-    assert of_models == {Case("dense_100", rows=0): ["tfps-1ps"]}  # torch-rpc has the DLRM only
+    assert of_models == {Case("dense_100", rows=0): ["tfps-1ps"]}  # torch-rpc has other models
 
 
 @pytest.mark.parametrize(
@@ -248,7 +273,7 @@ def test_the_floor_is_one_process_and_the_wire(path):
 
 WIRE_PEER = [sys.executable, "-m", "benchmarks.peers.start", "wire"]
 IDS = 52 * 4
-VALUES = (52 * 16 + models.build(keras, "dlrm", 10).count_params() - 26 * 10 * 16) * 4
+VALUES = (52 * 16 + models.build(keras, "embeddings_mlp", 10).count_params() - 26 * 10 * 16) * 4
 
 
 @pytest.fixture
@@ -357,10 +382,10 @@ def test_pictures(path, tmp_path):
 
 @pytest.mark.parametrize("model", cases.MODELS)
 def test_peers_and_tfps_train_the_same_model(model):
-    case = next(case for case in SWEEPS["models"].cases if case.model == model)
-    path = systems.datasets.CONFIGS[model]
-    mine = overrides.load(str(ROOT / path)).task.build_model()
-    theirs = models.build(keras, model, case.rows)
+    task = overrides.load(str(ROOT / systems.datasets.CONFIGS[model])).task
+    if has_tables := hasattr(task, "rows_per_table"):
+        task = dataclasses.replace(task, rows_per_table=1000)
+    mine, theirs = task.build_model(), models.build(keras, model, 1000 * has_tables)
     shapes = [sorted(tuple(each.shape) for each in one.weights) for one in (mine, theirs)]
     assert shapes[0] == shapes[1]
     assert mine.count_params() == theirs.count_params()

@@ -62,7 +62,7 @@ def trained_for_ever(
         own = {**own, "NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": str(places.nccl_log)}
     if setup.mode == FIT:
         command = [
-            *(sys.executable, "-m", "benchmarks.gpu.keras_fit", *_config(case)),
+            *(sys.executable, "-m", "benchmarks.keras_fit", *_config(case)),
             *(f"--data.train={places.data}", f"--batch={flags.batch}"),
             *(["--train.jit_compile=true"] if case.jit_compile else []),
         ]

@@ -15,9 +15,11 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 
-from benchmarks.models import DIM
-
 Cluster = dict[str, list[str]]
+PEERS = (
+    *("tutorial", "fit", "mwms", "torch_ddp", "torch_one", "torch_rpc", "torchrec"),
+    *("torchrec_dmp", "wire"),
+)
 
 
 def main() -> None:
@@ -29,6 +31,8 @@ def main() -> None:
         "torch_ddp": {"worker": flags.workers},
         "torch_one": {"worker": 1},
         "torch_rpc": {"ps": 1, "worker": flags.workers},
+        "torchrec": {"worker": 1},
+        "torchrec_dmp": {"worker": flags.workers},
         "wire": {"ps": 1, "worker": flags.workers},
     }[flags.peer]
     if "TF_CONFIG" in os.environ:
@@ -46,12 +50,10 @@ def parse() -> argparse.Namespace:
     """Parses the flags."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     add = parser.add_argument
-    peers = ("tutorial", "fit", "mwms", "torch_ddp", "torch_one", "torch_rpc", "wire")
-    add("peer", choices=peers)
+    add("peer", choices=PEERS)
     add("--data", required=True, help="directory of a dataset of benchmarks.make_dataset")
-    add("--model", default="dlrm", help="a model of benchmarks/models.py")
+    add("--model", default="embeddings_mlp", help="a model of benchmarks/models.py")
     add("--rows", type=int, default=20_000, help="rows of each table")
-    add("--dim", type=int, default=DIM, help="of those rows, of wire")
     add("--batch", type=int, default=512, help="records per step of one worker")
     add("--input", choices=("memory", "files"), default="memory", help="of a peer in PyTorch")
     add("--workers", type=int, default=2)

@@ -14,21 +14,22 @@ from torch import distributed
 
 from benchmarks import models
 from benchmarks.peers.progress_lines import ProgressLines
-from benchmarks.peers.torch_parts import ACCUMULATOR, batches, mlp
+from benchmarks.peers.torch_parts import ACCUMULATOR, Dense, batches
 
 
-class Dlrm(torch.nn.Module):
-    """An MLP over the rows of one table of all categoricals, and the numbers."""
+class Model(torch.nn.Module):
+    """A model's dense part over the rows of one table of all categoricals."""
 
-    def __init__(self, rows: int):
+    def __init__(self, name: str, rows: int):
         super().__init__()
-        self.table = torch.nn.Embedding(rows * models.CATEGORICALS, models.DIM, sparse=True)
+        rows_of_all = sum(models.table_rows(name, rows))
+        self.table = torch.nn.Embedding(rows_of_all, models.DIM, sparse=True)
         torch.nn.init.uniform_(self.table.weight, -0.05, 0.05)
-        self.mlp = mlp()
+        self.dense = Dense(name)
 
     def forward(self, ids: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
         """Logits `[batch]`."""
-        return self.mlp(torch.cat([self.table(ids).flatten(1), numbers], 1))[:, 0]
+        return self.dense(self.table(ids), numbers)
 
 
 def run(flags: argparse.Namespace, cluster: dict[str, list[str]], _: str, index: int) -> None:
@@ -46,10 +47,10 @@ def run(flags: argparse.Namespace, cluster: dict[str, list[str]], _: str, index:
 
 def train(flags: argparse.Namespace, worker: int) -> None:
     """Trains until this process is ended."""
-    model: Any = torch.nn.parallel.DistributedDataParallel(Dlrm(flags.rows))
+    model: Any = torch.nn.parallel.DistributedDataParallel(Model(flags.model, flags.rows))
     optimizer = torch.optim.Adagrad(
         model.parameters(),
-        lr=models.LEARNING_RATES["dlrm"],
+        lr=models.LEARNING_RATES[flags.model],
         initial_accumulator_value=ACCUMULATOR,
     )
     lines = ProgressLines()

@@ -12,7 +12,7 @@ import torch
 
 from benchmarks import models
 from benchmarks.peers.progress_lines import ProgressLines
-from benchmarks.peers.torch_ddp import Dlrm
+from benchmarks.peers.torch_ddp import Model
 from benchmarks.peers.torch_parts import ACCUMULATOR, batches
 
 _DTYPES = {"mixed_float16": torch.float16, "mixed_bfloat16": torch.bfloat16}
@@ -22,12 +22,14 @@ def run(flags: argparse.Namespace, _: dict[str, list[str]], job: str, index: int
     """Trains until this process is ended."""
     torch.manual_seed(0)
     device = torch.device(flags.device)
-    model: Any = Dlrm(flags.rows).to(device)
+    model: Any = Model(flags.model, flags.rows).to(device)
     optimizer = torch.optim.Adagrad(
-        model.parameters(), lr=models.LEARNING_RATES["dlrm"], initial_accumulator_value=ACCUMULATOR
+        model.parameters(),
+        lr=models.LEARNING_RATES[flags.model],
+        initial_accumulator_value=ACCUMULATOR,
     )
     # The table's sparse gradients are no matter for a compiler.
-    mlp = torch.compile(model.mlp) if flags.compile else model.mlp
+    dense = torch.compile(model.dense) if flags.compile else model.dense
     dtype = _DTYPES.get(flags.precision)
     scales = dtype is torch.float16 and device.type == "cuda"
     scaler = torch.amp.GradScaler(device.type, enabled=scales)
@@ -36,7 +38,7 @@ def run(flags: argparse.Namespace, _: dict[str, list[str]], job: str, index: int
         ids, numbers, labels = (each.to(device, non_blocking=True) for each in batch)
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(device.type, dtype) if dtype else contextlib.nullcontext():
-            logits = mlp(torch.cat([model.table(ids).flatten(1), numbers], 1))[:, 0]
+            logits = dense(model.table(ids), numbers)
         loss = torch.nn.functional.binary_cross_entropy_with_logits(logits.float(), labels)
         scaler.scale(loss).backward()
         scaler.step(optimizer)

@@ -14,11 +14,42 @@ from benchmarks import models
 ACCUMULATOR = 0.1  # Adagrad's initial one, Keras's default
 
 
+class Dense(torch.nn.Module):
+    """The dense part of a model, with Keras's initial values."""
+
+    def __init__(self, name: str):
+        super().__init__()
+        self._chains = torch.nn.ModuleList(map(_chain, models.CHAINS[name]))
+        self._is_dlrm = name == "dlrm"
+        first, second = torch.tril_indices(1 + models.CATEGORICALS, models.CATEGORICALS, offset=-1)
+        self.register_buffer("_first", first, persistent=False)
+        self.register_buffer("_second", second, persistent=False)
+
+    def forward(self, vectors: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        """Logits `[batch]` of embeddings `[batch, 26, dim]` and `[batch, 13]` numbers."""
+        if not self._is_dlrm:
+            return self._chains[0](torch.cat([vectors.flatten(1), numbers], 1))[:, 0]
+        bottom = torch.relu(self._chains[0](numbers))
+        stacked = torch.cat([bottom[:, None], vectors], 1)
+        dots = torch.bmm(stacked, stacked.transpose(1, 2))[:, self._first, self._second]
+        return self._chains[1](torch.cat([bottom, dots], 1))[:, 0]
+
+
+def _chain(widths: tuple[int, ...]) -> torch.nn.Sequential:
+    """Dense layers with ReLU between them."""
+    layers: list[torch.nn.Module] = []
+    for wide, narrow in itertools.pairwise(widths):
+        layers += [torch.nn.Linear(wide, narrow), torch.nn.ReLU()]
+        torch.nn.init.xavier_uniform_(layers[-2].weight)
+        torch.nn.init.zeros_(layers[-2].bias)
+    return torch.nn.Sequential(*layers[:-1])
+
+
 class Batch(NamedTuple):
     """Some records.
 
     Attributes:
-        ids: Rows of the fused table, `[n, 26]` int64.
+        ids: Rows of each table or of the fused one, `[n, 26]` int64.
         numbers: `[n, 13]` float32.
         labels: `[n]` float32.
     """
@@ -43,10 +74,9 @@ def _read(flags: argparse.Namespace) -> Iterator[Batch]:
     from benchmarks.peers import tensorflow_parts
 
     tensorflow_parts.set_threads(flags)
-    offsets = np.arange(models.CATEGORICALS) * flags.rows
     for features, labels in tensorflow_parts.dataset(flags).as_numpy_iterator():
         yield Batch(
-            torch.from_numpy(features["categoricals"] + offsets),
+            torch.from_numpy(_rows_of(features["categoricals"], flags)),
             torch.from_numpy(features["integers"]),
             torch.from_numpy(labels[:, 0].astype(np.float32)),
         )
@@ -64,22 +94,14 @@ def _held(flags: argparse.Namespace, worker: int) -> Iterator[Batch]:
 def _arrays(flags: argparse.Namespace) -> Batch:
     """All records."""
     directory = pathlib.Path(flags.data, "arrays")
-    ids = np.load(directory / "categoricals.npy")
-    ids += np.arange(models.CATEGORICALS) * flags.rows
+    ids = _rows_of(np.load(directory / "categoricals.npy"), flags)
     labels = np.load(directory / "label.npy").astype(np.float32)
     numbers = np.load(directory / "integers.npy")
     return Batch(torch.from_numpy(ids), torch.from_numpy(numbers), torch.from_numpy(labels))
 
 
-def mlp() -> torch.nn.Sequential:
-    """The dense part of the model, with Keras's initial values."""
-    width = models.CATEGORICALS * models.DIM + models.INTEGERS
-    layers = [
-        *(torch.nn.Linear(width, 128), torch.nn.ReLU()),
-        *(torch.nn.Linear(128, 64), torch.nn.ReLU()),
-        torch.nn.Linear(64, 1),
-    ]
-    for layer in layers[::2]:
-        torch.nn.init.xavier_uniform_(layer.weight)
-        torch.nn.init.zeros_(layer.bias)
-    return torch.nn.Sequential(*layers)
+def _rows_of(ids: np.ndarray, flags: argparse.Namespace) -> np.ndarray:
+    """The rows of ids: in the fused table, of peers that have one for all categoricals."""
+    sizes = np.array(models.table_rows(flags.model, flags.rows))
+    rows = ids % sizes if flags.model == "dlrm" else ids
+    return rows if flags.peer.startswith("torchrec") else rows + np.cumsum(sizes) - sizes

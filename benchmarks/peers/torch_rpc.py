@@ -1,6 +1,6 @@
 """The peer: a parameter server written by hand on torch.distributed.rpc.
 
-The ps holds one fused table of all categoricals, the MLP's parameters as one vector, and
+The ps holds one fused table of all categoricals, the dense parameters as one vector, and
 `torch.optim.Adagrad` for both. A worker makes the batch's ids unique, pulls the distinct rows and
 the vector in one call, computes, and pushes the summed gradients in one call, which it awaits
 before its next push: the push overlaps the next pull. Batches are tensors in memory, or with
@@ -18,7 +18,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from benchmarks import models
 from benchmarks.peers.progress_lines import ProgressLines
-from benchmarks.peers.torch_parts import ACCUMULATOR, Batch, batches, mlp
+from benchmarks.peers.torch_parts import ACCUMULATOR, Batch, Dense, batches
 
 RPC_THREADS = 4
 
@@ -28,12 +28,14 @@ class Server:
 
     def __init__(self, flags: argparse.Namespace):
         torch.manual_seed(0)
-        rows = flags.rows * models.CATEGORICALS
+        rows = sum(models.table_rows(flags.model, flags.rows))
         self._table = torch.nn.Parameter(torch.empty(rows, models.DIM).uniform_(-0.05, 0.05))
-        self._dense = torch.nn.Parameter(parameters_to_vector(mlp().parameters()).detach())
+        self._dense = torch.nn.Parameter(
+            parameters_to_vector(Dense(flags.model).parameters()).detach()
+        )
         self._optimizer = torch.optim.Adagrad(
             [self._table, self._dense],
-            lr=models.LEARNING_RATES["dlrm"],
+            lr=models.LEARNING_RATES[flags.model],
             initial_accumulator_value=ACCUMULATOR,
         )
         self._lock = threading.Lock()
@@ -97,7 +99,7 @@ def run(flags: argparse.Namespace, cluster: dict[str, list[str]], job: str, inde
 
 def train(flags: argparse.Namespace, worker: int) -> None:
     """Trains until this process is ended."""
-    given, model, pushed = batches(flags, worker), mlp(), None
+    given, model, pushed = batches(flags, worker), Dense(flags.model), None
     parameters = list(model.parameters())
 
     def next_batch() -> tuple[Batch, torch.Tensor, torch.Tensor]:
@@ -109,9 +111,9 @@ def train(flags: argparse.Namespace, worker: int) -> None:
         rows, dense = rpc.rpc_sync("ps0", pull, args=(distinct,))
         vector_to_parameters(dense, parameters)
         rows.requires_grad_(True)
-        embeddings = torch.nn.functional.embedding(places, rows).view(flags.batch, -1)
-        logits = model(torch.cat([embeddings, batch.numbers], 1))
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits[:, 0], batch.labels)
+        vectors = torch.nn.functional.embedding(places, rows).view(flags.batch, -1, models.DIM)
+        logits = model(vectors, batch.numbers)
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, batch.labels)
         model.zero_grad(set_to_none=True)
         loss.backward()
         gradients = parameters_to_vector([parameter.grad for parameter in parameters])

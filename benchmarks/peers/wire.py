@@ -17,16 +17,15 @@ from benchmarks.peers.progress_lines import ProgressLines
 
 _ID_BYTES, _VALUE_BYTES = 4, 4  # int32, float32
 _MEASURED_BATCHES = 50
-_UNITS = (128, 64, 1)
 
 
 def run(flags: argparse.Namespace, cluster: dict[str, list[str]], job: str, index: int) -> None:
     """Moves bytes until this process is ended."""
     host, _, port = cluster["ps"][0].rpartition(":")
     rows = _distinct_rows(flags)
-    units = (models.CATEGORICALS * flags.dim + models.INTEGERS, *_UNITS)
-    dense = sum((wide + 1) * narrow for wide, narrow in itertools.pairwise(units))
-    ids, values = rows * _ID_BYTES, (rows * flags.dim + dense) * _VALUE_BYTES
+    pairs = (pair for chain in models.CHAINS[flags.model] for pair in itertools.pairwise(chain))
+    dense = sum((wide + 1) * narrow for wide, narrow in pairs)
+    ids, values = rows * _ID_BYTES, (rows * models.DIM + dense) * _VALUE_BYTES
     if job == "worker":
         _exchange(connected(host, int(port)), bytes(ids), bytes(values))
     listening = socket.create_server((host, int(port)))
@@ -56,7 +55,8 @@ def _distinct_rows(flags: argparse.Namespace) -> int:
     """Mean number of distinct rows in a batch."""
     path = pathlib.Path(flags.data, "arrays", "categoricals.npy")
     ids = np.load(path, mmap_mode="r")[: _MEASURED_BATCHES * flags.batch]
-    fused = ids + np.arange(models.CATEGORICALS) * flags.rows
+    sizes = np.array(models.table_rows(flags.model, flags.rows))
+    fused = ids % sizes + np.cumsum(sizes) - sizes
     parts = [fused[k : k + flags.batch] for k in range(0, len(fused), flags.batch)]
     return round(sum(np.unique(part).size for part in parts) / len(parts))
 

@@ -14,7 +14,7 @@ import sys
 MARK = "TFPS_STAND_IN_GPUS"  # how many GPUs it has
 _TOTAL = 81_559
 _FORM = "--format=csv,noheader,nounits"
-_TRAINS = ("trainer.task", "benchmarks.gpu.keras_fit", "benchmarks.peers.start")
+_TRAINS = ("trainer.task", "benchmarks.keras_fit", "benchmarks.peers.start")
 
 
 def install(directory):

@@ -27,6 +27,7 @@ def least_resident(program: Program, *tasks: str) -> dict[str, int]:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.timeout(1500)
 def test_what_ten_recoveries_leave_behind_is_bounded(tmp_path: pathlib.Path) -> None:
     generate = (FLAGS[0], f"--output={tmp_path / 'data'}", "--records=20000", "--shards=4")

@@ -1,4 +1,4 @@
-"""The peer: plain Keras 3 `fit`, in one process: `python -m benchmarks.gpu.keras_fit`.
+"""The peer: plain Keras 3 `fit`, in one process: `python -m benchmarks.keras_fit`.
 
 The same records, model, loss and optimizer as tfps has, read from the same files by tf.data. It
 trains until it is ended.
@@ -27,8 +27,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--config", required=True, help="of a task with one label")
     parser.add_argument("--batch", type=int, required=True, help="records per step")
+    parser.add_argument("--intra_op_threads", type=int, default=0, help="0: as many as cores")
+    parser.add_argument("--inter_op_threads", type=int, default=0, help="0: as many as cores")
     fields, rest = field_flags.split(sys.argv[1:])
     flags = parser.parse_args(rest)
+    tf.config.threading.set_intra_op_parallelism_threads(flags.intra_op_threads)
+    tf.config.threading.set_inter_op_parallelism_threads(flags.inter_op_threads)
     for gpu in tf.config.list_physical_devices("GPU"):
         tf.config.experimental.set_memory_growth(gpu, True)
     experiment = overrides.apply(overrides.load(flags.config), fields)
