@@ -3,8 +3,9 @@ r"""Changes how many workers and ps a running job has.
     python -m trainer.resize --job_dir=JOB_DIR --workers=8 --ps=4
 
 The chief saves, all tasks end, and the launcher starts the new number; the training resumes from
-that checkpoint. `cloud.local`, `cloud.node` and jobs of `cloud.submit --target=ssh` can do that.
-Elsewhere end the job and submit it again with other numbers: it resumes all the same.
+that checkpoint. `cloud.local`, `cloud.node` and jobs of `cloud.submit` with `--target=ssh` or
+`--target=slurm` can do that. Elsewhere end the job and submit it again with other numbers: it
+resumes all the same.
 """
 
 import time

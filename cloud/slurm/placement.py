@@ -61,6 +61,10 @@ class Placement:
             addresses["chief"], addresses["worker"], addresses["ps"], addresses["evaluator"]
         )
 
+    def resized(self, workers: int, ps: int) -> str:
+        """What the batch script exports as the tasks, with other numbers of workers and ps."""
+        return exported({**self.tasks, "worker": workers, "ps": ps})
+
     def most_on_a_node(self, needs: Mapping[str, int]) -> int:
         """The greatest sum of what one node's tasks need."""
         sums = dict.fromkeys(self.hosts, 0)
@@ -68,3 +72,8 @@ class Placement:
             for node in self.nodes(job):
                 sums[node] += need
         return max(sums.values())
+
+
+def exported(tasks: Mapping[str, int]) -> str:
+    """Numbers of tasks as the batch script exports them."""
+    return " ".join(f"{job}={count}" for job, count in tasks.items() if count)

@@ -11,7 +11,8 @@ from cloud.slurm import placement, task
 from cloud.slurm.placement import Placement
 from cloud.slurm.sender import MARK
 from tfps.cluster.spec import JOBS
-from tfps.errors import UserError
+from tfps.errors import EXIT_RESIZED, UserError
+from tfps.job_dir import size
 
 _MARGIN_SECONDS = 60  # behind the chief's grace: the servers end, the job is queued again
 _EARLY_SECONDS = 60  # by which Slurm may send a signal too early
@@ -61,39 +62,63 @@ mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 export {hosts}="${{hosts[*]}}"
 {exports}
 run=$(mktemp -d)
+export {new_size}="$run/size" # the chief is on this node
 
-# start JOB TASKS OPTION…: the tasks of one role, each on the node where the others look for it.
+# A job that is queued again has the numbers of tasks that it had at last.
+kept={name}-$SLURM_JOB_ID.tasks
+[[ -s $kept ]] && {tasks}=$(< "$kept")
+
+# start JOB OPTION…: the tasks of one role, each on the node where the others look for it.
 start() {{
   {python} -m cloud.slurm.task nodes "$1" > "$run/$1" || exit 2
-  SLURM_HOSTFILE="$run/$1" srun --distribution=arbitrary --ntasks="$2" \\
+  SLURM_HOSTFILE="$run/$1" srun --distribution=arbitrary --ntasks="$(wc --lines < "$run/$1")" \\
     --nodes="$(sort --unique "$run/$1" | wc --lines)" --overlap --cpu-bind=none --mpi=none \\
-    --kill-on-bad-exit=0 --no-kill --wait=0 --open-mode=append "${{@:3}}" \\
+    --kill-on-bad-exit=0 --no-kill --wait=0 --open-mode=append "${{@:2}}" \\
     {python} -m cloud.slurm.task run "$1" {command} &
 }}
 
-{starts}
-chief=$!
+before=
+while true; do
+  {starts}
+  chief=$!
 
-while kill -0 "$chief" 2> /dev/null; do
-  if [[ $is_over ]]; then
-    sleep 5
-    end_tasks # again: one may have started since
+  while kill -0 "$chief" 2> /dev/null; do
+    if [[ $is_over ]]; then
+      sleep 5
+      end_tasks # again: one may have started since
+    else
+      wait "$chief" # or for a signal
+    fi
+  done
+  wait "$chief"
+  code=$?
+  pause=1
+  while [[ $(jobs -pr) ]]; do
+    end_tasks
+    sleep "$pause"
+    pause=5 # then again: one may have started since
+  done
+
+  if [[ $code == {resized} && -s ${new_size} ]]; then
+    before=${tasks}
+    {tasks}=$({python} -m cloud.slurm.task resize "${new_size}") || exit 2
+    rm "${new_size}"
+    echo "the run has saved: beginning again with ${tasks}, of $before"
+  elif [[ $code == 2 && $before ]]; then
+    echo "the run cannot have ${tasks}: going back to $before"
+    {tasks}=$before
+    before=
   else
-    wait "$chief" # or for a signal
+    break
   fi
-done
-wait "$chief"
-code=$?
-pause=1
-while [[ $(jobs -pr) ]]; do
-  end_tasks
-  sleep "$pause"
-  pause=5 # then again: one may have started since
+  echo "${tasks}" > "$kept"
 done
 rm -r "$run"
 if [[ $is_over && $code == 143 ]]; then
   echo "the time is almost over; the job is queued again and resumes from the last checkpoint"
   scontrol requeue "$SLURM_JOB_ID"
+else
+  rm -f "$kept"
 fi
 exit "$code"
 """
@@ -132,10 +157,14 @@ def script(spec: JobSpec, allocation: Allocation) -> str:
     body = _BODY.format(
         setup=_setup(allocation.setup),
         hosts=placement.HOSTS,
+        tasks=placement.TASKS,
+        name=shlex.quote(spec.name),
+        new_size=size.VARIABLE,
+        resized=EXIT_RESIZED,
         exports="\n".join(_exports(spec, allocation, tasks)),
         python=shlex.quote(allocation.python),
         command=shlex.join([spec.module, *spec.arguments]),
-        starts="\n".join(_starts(spec)),
+        starts="\n  ".join(_starts(spec)),
     )
     return f"#!/bin/bash\n{head}\n{body}"
 
@@ -264,9 +293,8 @@ def _options(spec: JobSpec, allocation: Allocation, placed: Placement) -> Iterat
 
 
 def _exports(spec: JobSpec, allocation: Allocation, tasks: dict[str, int]) -> Iterator[str]:
-    counts = " ".join(f"{job}={count}" for job, count in tasks.items() if count)
     own = {
-        placement.TASKS: counts,
+        placement.TASKS: placement.exported(tasks),
         task.RESTARTS: str(spec.restarts),
         "PYTHONUNBUFFERED": "1",
     }
@@ -282,7 +310,7 @@ def _starts(spec: JobSpec) -> Iterator[str]:
     for role in sorted(spec.roles, key=lambda role: role.job == "chief"):
         options = [] if role.job == "chief" else [f"--output={spec.name}-%j-{role.job}-%t.log"]
         options.append(_gpus(role))
-        yield f"start {role.job} {role.replicas} {shlex.join(options)}"
+        yield f"start {role.job} {shlex.join(options)}"
 
 
 def _gpus(role: Role) -> str:

@@ -1,6 +1,7 @@
 """One task of a Slurm job, started by the batch script's `srun`.
 
     python -m cloud.slurm.task nodes JOB              # the node of each task of a job
+    python -m cloud.slurm.task resize FILE            # the tasks with the numbers that FILE has
     python -m cloud.slurm.task run JOB MODULE FLAG…   # runs `python -m MODULE FLAG…`
 
 `run` computes TF_CONFIG from SLURM_PROCID and the nodes, and starts a task that dies again, which
@@ -9,6 +10,7 @@ srun does not.
 
 import contextlib
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -20,6 +22,7 @@ from cloud import cluster_in_file
 from cloud.slurm.placement import Placement
 from tfps.cluster.spec import TF_CONFIG, TF_CONFIG_FILE
 from tfps.errors import EXIT_OK, EXIT_USER, UserError
+from tfps.job_dir import size
 from tfps.job_dir.task_name import TaskName
 
 RESTARTS = "TFPS_RESTARTS"
@@ -49,6 +52,10 @@ def main(argv: Sequence[str]) -> int:
         match argv[1:]:
             case ["nodes", job]:
                 print("\n".join(Placement.of(os.environ).nodes(job)))  # noqa: T201 - asked for
+                return EXIT_OK
+            case ["resize", left]:
+                wanted = size.found(pathlib.Path(left))
+                print(Placement.of(os.environ).resized(wanted.workers, wanted.ps))  # noqa: T201
                 return EXIT_OK
             case ["run", job, module, *flags]:
                 command = [sys.executable, "-m", module, *flags]

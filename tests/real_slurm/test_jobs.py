@@ -13,6 +13,7 @@ import pytest
 
 from tests import counting_task
 from tests.integration.counting_job import trained
+from tests.loaded import client
 from tests.real_slurm.jobs import PATIENCE, RECORDS, Job
 from tests.real_slurm.slurm import NODES, RealSlurm
 
@@ -172,6 +173,18 @@ def test_a_job_whose_time_is_over_while_it_starts_is_queued_again(
     job.wait(lambda: int(slurm.field(job.number, "Restarts")) == 1, "queued again")
     assert job.end() == "COMPLETED", job.log()
     assert (counts(data, job, 1) == 1).all()
+
+
+def test_a_job_gets_other_numbers_of_workers_and_ps(submit: Submit, data) -> None:
+    job = submit("--train.checkpoint_seconds=1", epochs=15)
+    job.see(r"saved ")
+    flags = (f"--job_dir={job.job_dir}", "--workers=3", "--ps=2", f"--wait_seconds={PATIENCE}")
+    done = client.run("trainer.resize", *flags, timeout=2 * PATIENCE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert job.end() == "COMPLETED", job.log()
+    assert "beginning again with chief=1 worker=3 ps=2, of chief=1 worker=2 ps=1" in job.log()
+    assert job.report()["cluster"] == {"workers": 3, "ps": 2}
+    assert (counts(data, job, 15) == 15).all()
 
 
 def test_a_job_outlives_the_node_of_a_worker(slurm: RealSlurm, submit: Submit, data) -> None:

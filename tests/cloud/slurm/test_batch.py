@@ -81,7 +81,8 @@ SERVE = """
         say("serves", sys.argv[1:])
         pathlib.Path(f"{job}-{index}.serves").touch()
         signal.pause()
-    wait_until(lambda: len(list(pathlib.Path().glob("*.serves"))) == 3)
+    servers = [f"{x}-{k}" for x in ("worker", "ps") for k in range(len(config["cluster"][x]))]
+    wait_until(lambda: all(pathlib.Path(f"{each}.serves").exists() for each in servers))
 """
 
 
@@ -206,3 +207,53 @@ def test_a_task_that_dies_is_started_again(tmp_path):
     assert "chief ended with 137; again in 1 s" in text
     lives = collections.Counter(path.stem for path in tmp_path.glob("*.life-*"))
     assert lives == {"chief-0": 2, "worker-0": 2, "worker-1": 1, "ps-0": 2}
+
+
+# A chief that asks for a size, and ends with a code, in each of its runs.
+ASKS = """
+    before = sorted(pathlib.Path().glob("run-*"))
+    pathlib.Path(f"run-{len(before)}").touch()
+    say("has", *(len(config["cluster"][role]) for role in ("worker", "ps")))
+    size, code = ENDS[len(before)]
+    if size:
+        pathlib.Path(os.environ["TFPS_NEW_SIZE"]).write_text(json.dumps(size))
+    if code is not None:
+        sys.exit(code)
+"""
+
+
+def asking(*ends):
+    """Acting tasks; a code that is None has the chief train until it is to save."""
+    return SERVE + ASKS.replace("ENDS", str(ends)) + SAVES
+
+
+def test_tasks_are_started_in_the_numbers_that_the_chief_asks_for(tmp_path):
+    batch = Batch(tmp_path, asking(([3, 2], 75), (None, 0)))
+    code, text = batch.finish()
+    assert code == 0, text
+    assert re.findall("chief 0 has (.*)", text) == ["2 1", "3 2"]
+    assert "beginning again with chief=1 worker=3 ps=2, of chief=1 worker=2 ps=1" in text
+    assert batch.log("worker-2") == "worker 2 serves ['x', 'y $HOME']\n"
+    assert list(tmp_path.glob("*.tasks")) == []
+
+
+def test_it_goes_back_once_where_the_run_cannot_have_them(tmp_path):
+    batch = Batch(tmp_path, asking(([3, 1], 75), (None, 2), (None, 2)))
+    code, text = batch.finish()
+    assert code == 2, text
+    assert re.findall("chief 0 has (.*)", text) == ["2 1", "3 1", "2 1"]
+    assert "the run cannot have chief=1 worker=3 ps=1: going back to chief=1 worker=2 ps=1" in text
+
+
+def test_a_job_that_is_queued_again_has_the_numbers_that_it_had_at_last(tmp_path):
+    acting = asking(([3, 1], 75), (None, None), (None, 0))
+    batch = Batch(tmp_path, acting)
+    may_end(tmp_path)
+    batch.see("chief 0 trains")
+    batch.process.send_signal(signal.SIGUSR1)
+    assert batch.finish()[0] == 143
+    assert (tmp_path / "requeued").exists()
+    code, text = Batch(tmp_path, acting).finish()
+    assert code == 0, text
+    assert re.findall("chief 0 has (.*)", text) == ["3 1"]
+    assert list(tmp_path.glob("*.tasks")) == []
