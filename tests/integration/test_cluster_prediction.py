@@ -13,7 +13,7 @@ import pyarrow
 import pyarrow.parquet as parquet
 import pytest
 import tensorflow as tf
-from cluster_process import Program, local_cluster, read_report, trainer_flags
+from cluster_process import PATIENCE, Program, local_cluster, read_report, trainer_flags
 
 from tfps.data import manifest as manifests
 from tfps.experiment.metrics import auc
@@ -32,7 +32,7 @@ def trained_fixture(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 def train(directory: pathlib.Path, records: int, *more: str) -> pathlib.Path:
     argv = [CONFIG, f"--output={directory / 'data'}", f"--records={records}", f"--shards={SHARDS}"]
     with Program(*argv, module="trainer.generate") as made:
-        assert made.finish() == 0, made.text
+        assert made.finish(6 * PATIENCE) == 0, made.text
     flags = trainer_flags(directory / "data", directory / "job", "--train.epochs=1", *more)
     with local_cluster(2, 2, [*flags, f"--data.eval={directory / 'data'}"]) as program:
         assert program.finish() == 0, program.text
