@@ -84,8 +84,7 @@ def dlrm(keras: Any, rows: int) -> Any:
         bottom = keras.layers.Dense(width, activation="relu")(bottom)
     rows_of = [keras.layers.Reshape((1, DIM))(each) for each in (bottom, *vectors)]
     stacked = keras.layers.Concatenate(axis=1)(rows_of)
-    dots = keras.layers.Flatten()(keras.layers.Dot(axes=2)([stacked, stacked]))
-    hidden = keras.layers.Concatenate()([bottom, _pairs_layer(keras)(dots)])
+    hidden = keras.layers.Concatenate()([bottom, _dots_layer(keras)(stacked)])
     return keras.Model(given, _mlp(keras, hidden, _TOP))
 
 
@@ -128,18 +127,19 @@ def _mlp(keras: Any, hidden: Any, units: tuple[int, ...]) -> Any:
     return keras.layers.Dense(1)(hidden)
 
 
-def _pairs_layer(keras: Any) -> Any:
-    """Of dot products `[batch, 27 * 27]` of all vectors with all, those of different ones."""
+def _dots_layer(keras: Any) -> Any:
+    """Dot products `[batch, n (n - 1) / 2]` of n different vectors `[batch, n, dim]`."""
     import tensorflow as tf
 
     count = 1 + CATEGORICALS
     chosen = [count * first + second for first in range(count) for second in range(first)]
 
-    class Pairs(keras.layers.Layer):  # type: ignore[misc]
-        def call(self, dots: Any) -> Any:
-            return tf.gather(dots, chosen, axis=1)
+    class Dots(keras.layers.Layer):  # type: ignore[misc]
+        def call(self, vectors: Any) -> Any:
+            dots = tf.matmul(vectors, vectors, transpose_b=True)
+            return tf.gather(tf.reshape(dots, [-1, count * count]), chosen, axis=1)
 
         def compute_output_shape(self, shape: Any) -> Any:
             return (shape[0], len(chosen))
 
-    return Pairs()
+    return Dots()
