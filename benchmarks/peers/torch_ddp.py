@@ -7,14 +7,12 @@ worker counts for all.
 
 import argparse
 import os
-from typing import Any
 
 import torch
 from torch import distributed
 
 from benchmarks import models
-from benchmarks.peers.progress_lines import ProgressLines
-from benchmarks.peers.torch_parts import ACCUMULATOR, Dense, batches
+from benchmarks.peers.torch_parts import Dense, train
 
 
 class Model(torch.nn.Module):
@@ -42,23 +40,5 @@ def run(flags: argparse.Namespace, cluster: dict[str, list[str]], _: str, index:
     distributed.init_process_group(
         "gloo", init_method=address, rank=index, world_size=flags.workers
     )
-    train(flags, index)
-
-
-def train(flags: argparse.Namespace, worker: int) -> None:
-    """Trains until this process is ended."""
-    model: Any = torch.nn.parallel.DistributedDataParallel(Model(flags.model, flags.rows))
-    optimizer = torch.optim.Adagrad(
-        model.parameters(),
-        lr=models.LEARNING_RATES[flags.model],
-        initial_accumulator_value=ACCUMULATOR,
-    )
-    lines = ProgressLines()
-    for steps, batch in enumerate(batches(flags, worker), 1):
-        optimizer.zero_grad(set_to_none=True)
-        logits = model(batch.ids, batch.numbers)
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, batch.labels)
-        loss.backward()
-        optimizer.step()
-        if worker == 0:
-            lines.show(steps * flags.batch * flags.workers, loss.detach())
+    model = torch.nn.parallel.DistributedDataParallel(Model(flags.model, flags.rows))
+    train(flags, model, model.parameters(), index, flags.workers)

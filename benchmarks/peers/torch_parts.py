@@ -3,13 +3,14 @@
 import argparse
 import itertools
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from benchmarks import models
+from benchmarks.peers.progress_lines import ProgressLines
 
 ACCUMULATOR = 0.1  # Adagrad's initial one, Keras's default
 
@@ -57,6 +58,33 @@ class Batch(NamedTuple):
     ids: torch.Tensor
     numbers: torch.Tensor
     labels: torch.Tensor
+
+
+def train(
+    flags: argparse.Namespace,
+    model: torch.nn.Module,
+    parameters: Iterable[torch.nn.Parameter],
+    worker: int,
+    workers: int,
+) -> None:
+    """Trains until this process is ended; the first of synchronous workers counts for all.
+
+    `parameters` are those that no backward updates.
+    """
+    optimizer = torch.optim.Adagrad(
+        parameters,
+        lr=models.LEARNING_RATES[flags.model],
+        initial_accumulator_value=ACCUMULATOR,
+    )
+    lines = ProgressLines()
+    for steps, batch in enumerate(batches(flags, worker), 1):
+        optimizer.zero_grad(set_to_none=True)
+        logits = model(batch.ids, batch.numbers)
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, batch.labels)
+        loss.backward()
+        optimizer.step()
+        if worker == 0:
+            lines.show(steps * flags.batch * workers, loss.detach())
 
 
 def batches(flags: argparse.Namespace, worker: int) -> Iterator[Batch]:

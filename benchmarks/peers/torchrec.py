@@ -5,7 +5,6 @@ Batches are tensors in memory, or with `--input=files` read from the TFRecords t
 
 import argparse
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from fbgemm_gpu.split_embedding_configs import EmbeddingLocation
@@ -16,8 +15,7 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 from torchrec.modules.fused_embedding_modules import FusedEmbeddingBagCollection
 
 from benchmarks import models
-from benchmarks.peers.progress_lines import ProgressLines
-from benchmarks.peers.torch_parts import ACCUMULATOR, Dense, batches
+from benchmarks.peers.torch_parts import ACCUMULATOR, Dense, train
 
 _KEYS = [f"categorical_{number}" for number in range(models.CATEGORICALS)]
 
@@ -51,7 +49,8 @@ def run(flags: argparse.Namespace, _: dict[str, list[str]], job: str, index: int
         location=EmbeddingLocation.HOST,
     )
     model = Model(collection, flags.model)
-    train(flags, model, model.dense, index, 1)
+    begin_as_others(model)
+    train(flags, model, model.dense.parameters(), index, 1)
 
 
 def set_threads(flags: argparse.Namespace) -> None:
@@ -80,28 +79,7 @@ def optimizer_kwargs(flags: argparse.Namespace) -> dict[str, float]:
     return {"lr": models.LEARNING_RATES[flags.model], "eps": 1e-10}
 
 
-def train(
-    flags: argparse.Namespace, model: Any, dense: torch.nn.Module, worker: int, workers: int
-) -> None:
-    """Trains until this process is ended; the first of synchronous workers counts for all."""
-    _begin_as_others(model)
-    optimizer = torch.optim.Adagrad(
-        dense.parameters(),
-        lr=models.LEARNING_RATES[flags.model],
-        initial_accumulator_value=ACCUMULATOR,
-    )
-    lines = ProgressLines()
-    for steps, batch in enumerate(batches(flags, worker), 1):
-        optimizer.zero_grad(set_to_none=True)
-        logits = model(batch.ids, batch.numbers)
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, batch.labels)
-        loss.backward()
-        optimizer.step()
-        if worker == 0:
-            lines.show(steps * flags.batch * workers, loss.detach())
-
-
-def _begin_as_others(model: torch.nn.Module) -> None:
+def begin_as_others(model: torch.nn.Module) -> None:
     """Gives rows and accumulators the initial values that every system begins with."""
     found = list(_fused_tables(model))
     assert found

@@ -16,6 +16,7 @@ from torchrec.distributed.planner import EmbeddingShardingPlanner, Topology
 from torchrec.distributed.planner.types import ParameterConstraints
 
 from benchmarks.peers import torchrec
+from benchmarks.peers.torch_parts import train
 
 
 def run(flags: argparse.Namespace, cluster: dict[str, list[str]], _: str, index: int) -> None:
@@ -50,4 +51,5 @@ def run(flags: argparse.Namespace, cluster: dict[str, list[str]], _: str, index:
     shared = DistributedModelParallel(
         model, device=torch.device("cpu"), plan=plan, sharders=sharders
     )
-    torchrec.train(flags, shared, shared.module.dense, index, flags.workers)
+    torchrec.begin_as_others(shared)
+    train(flags, shared, shared.module.dense.parameters(), index, flags.workers)
