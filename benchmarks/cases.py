@@ -37,6 +37,8 @@ KEYS, FEW_ROWS = "tfps-1ps-keys", "tfps-1ps-keys-few"
 # With an accumulator per row; with rows of bfloat16; with both.
 NARROW = ("tfps-1ps-rowwise", "tfps-1ps-half", "tfps-1ps-rowwise-half")
 TFPS = (*_USUAL_TFPS, LAZY, UNWATCHED, KEYS, FEW_ROWS, *NARROW)
+# Keras's own `fit`, which needs no other interpreter than tfps.
+FIT = "fit-local"
 _PEERS = (
     "tutorial-keras",
     "tutorial-tf_keras",
@@ -49,7 +51,7 @@ _PEERS = (
     "torchrec",
     "torchrec-files",
     "torchrec-dmp",
-    "fit-local",
+    FIT,
 )
 # One process's step, and its bytes over bare sockets: together they are the least of a cluster.
 STEP, WIRE = "tfps-local", "wire"

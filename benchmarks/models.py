@@ -1,6 +1,9 @@
 """The models of the benchmarks, for Keras 3 and for tf_keras; nothing of tfps is needed."""
 
+from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 INTEGERS = 13
 CATEGORICALS = 26
@@ -61,6 +64,15 @@ def table_rows(name: str, rows: int) -> tuple[int, ...]:
     return tuple(min(ids, rows) if name == "dlrm" else rows for ids in KAGGLE_IDS)
 
 
+def row_numbers(name: str, rows: int, is_fused: bool) -> Callable[[np.ndarray], np.ndarray]:
+    """What gives the rows of ids `[n, 26]`: of each table, or of one with the rows of all."""
+    sizes = np.array(table_rows(name, rows))
+    first = np.cumsum(sizes) - sizes if is_fused else 0
+    if name == "dlrm":
+        return lambda ids: ids % sizes + first
+    return lambda ids: ids + first
+
+
 def inputs(keras: Any, name: str) -> dict[str, Any]:
     """The model's inputs by feature name."""
     return {
@@ -79,9 +91,7 @@ def dlrm(keras: Any, rows: int) -> Any:
         keras.layers.Embedding(size, DIM)(given["categoricals"][:, index] % size)
         for index, size in enumerate(table_rows("dlrm", rows))
     ]
-    bottom = given["integers"]
-    for width in _BOTTOM:
-        bottom = keras.layers.Dense(width, activation="relu")(bottom)
+    bottom = _hidden(keras, given["integers"], _BOTTOM)
     rows_of = [keras.layers.Reshape((1, DIM))(each) for each in (bottom, *vectors)]
     stacked = keras.layers.Concatenate(axis=1)(rows_of)
     hidden = keras.layers.Concatenate()([bottom, _dots_layer(keras)(stacked)])
@@ -122,9 +132,13 @@ def dense_100(keras: Any, rows: int) -> Any:
 
 
 def _mlp(keras: Any, hidden: Any, units: tuple[int, ...]) -> Any:
+    return keras.layers.Dense(1)(_hidden(keras, hidden, units))
+
+
+def _hidden(keras: Any, hidden: Any, units: tuple[int, ...]) -> Any:
     for width in units:
         hidden = keras.layers.Dense(width, activation="relu")(hidden)
-    return keras.layers.Dense(1)(hidden)
+    return hidden
 
 
 def _dots_layer(keras: Any) -> Any:

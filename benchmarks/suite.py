@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from benchmarks import datasets, machine, table
-from benchmarks.cases import SWEEPS, SYSTEMS, TFPS, Case, planned
+from benchmarks.cases import FIT, SWEEPS, SYSTEMS, TFPS, Case, planned
 from benchmarks.measurement import Failed, Window, measure
 from benchmarks.results import Results
 from benchmarks.systems import system
@@ -31,7 +31,6 @@ _MODULES_OF_PEERS = {
     "torchrec": "torchrec",
     "torchrec-files": "torchrec",
     "torchrec-dmp": "torchrec",
-    "fit-local": "psutil",
     "tutorial-keras": "keras",
     "wire": "numpy",
 }
@@ -122,7 +121,7 @@ def check_peers(flags: argparse.Namespace, work: Sequence[tuple[Case, Sequence[s
         raise Failed(f"--only={','.join(flags.only)}: no case has that in its name")
     if shutil.which(flags.peer_python) is None:
         raise Failed(f"--peer_python={flags.peer_python}: no such program")
-    peers = {name for _, chosen in work for name in chosen} - set(TFPS)
+    peers = {name for _, chosen in work for name in chosen} - {*TFPS, FIT}
     modules = {_MODULES_OF_PEERS.get(name, "tf_keras") for name in peers}
     if missing := absent(flags.peer_python, modules):
         raise Failed(

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import psutil
 
 from benchmarks import datasets
-from benchmarks.cases import FLAGS_OF_PARTS, STEP, TFPS, UNWATCHED, Case
+from benchmarks.cases import FIT, FLAGS_OF_PARTS, STEP, TFPS, UNWATCHED, Case
 
 _LOG = re.compile(r"--tensorflow_log=.*/(?P<task>[a-z]+-\d+)\.log")
 _PROGRESS = re.compile(
@@ -53,7 +53,7 @@ def system(
         f"--intra_op_threads={flags.intra_op_threads}",
         f"--inter_op_threads={flags.inter_op_threads}",
     ]
-    if name == "fit-local":
+    if name == FIT:
         given = [*datasets.config_flags(case), f"--data.train={data}", f"--batch={case.batch}"]
         return System([sys.executable, "-m", "benchmarks.keras_fit", *given, *threads], "chief-0")
     if name not in TFPS:

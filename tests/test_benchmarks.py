@@ -136,7 +136,7 @@ def test_a_name_says_which_flags_are_added(tmp_path):
 def test_a_peer_s_name_is_that_of_its_program(tmp_path):
     flags = argparse.Namespace(workers=2, intra_op_threads=1, inter_op_threads=4, peer_python="x")
     found = set()
-    for name in set(SYSTEMS) - set(cases.TFPS) - {"fit-local"}:
+    for name in set(SYSTEMS) - {*cases.TFPS, cases.FIT}:
         program, _, module, peer, *_ = systems.system(
             name, Case(), flags, tmp_path, tmp_path
         ).command

@@ -12,7 +12,7 @@ import torch
 from torch import distributed
 
 from benchmarks import models
-from benchmarks.peers.torch_parts import Dense, train
+from benchmarks.peers.torch_parts import Dense, begin, train
 
 
 class Model(torch.nn.Module):
@@ -32,9 +32,7 @@ class Model(torch.nn.Module):
 
 def run(flags: argparse.Namespace, cluster: dict[str, list[str]], _: str, index: int) -> None:
     """Trains as one of the workers."""
-    torch.set_num_threads(flags.intra_op_threads)
-    torch.set_num_interop_threads(1)
-    torch.manual_seed(0)
+    begin(flags)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     address = f"tcp://{cluster['worker'][0]}"
     distributed.init_process_group(

@@ -10,10 +10,9 @@ from typing import Any
 
 import torch
 
-from benchmarks import models
 from benchmarks.peers.progress_lines import ProgressLines
 from benchmarks.peers.torch_ddp import Model
-from benchmarks.peers.torch_parts import ACCUMULATOR, batches
+from benchmarks.peers.torch_parts import adagrad, batches
 
 _DTYPES = {"mixed_float16": torch.float16, "mixed_bfloat16": torch.bfloat16}
 
@@ -23,11 +22,7 @@ def run(flags: argparse.Namespace, _: dict[str, list[str]], job: str, index: int
     torch.manual_seed(0)
     device = torch.device(flags.device)
     model: Any = Model(flags.model, flags.rows).to(device)
-    optimizer = torch.optim.Adagrad(
-        model.parameters(),
-        lr=models.LEARNING_RATES[flags.model],
-        initial_accumulator_value=ACCUMULATOR,
-    )
+    optimizer = adagrad(flags, model.parameters())
     # The table's sparse gradients are no matter for a compiler.
     dense = torch.compile(model.dense) if flags.compile else model.dense
     dtype = _DTYPES.get(flags.precision)

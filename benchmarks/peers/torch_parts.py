@@ -3,7 +3,7 @@
 import argparse
 import itertools
 import pathlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -60,6 +60,21 @@ class Batch(NamedTuple):
     labels: torch.Tensor
 
 
+def begin(flags: argparse.Namespace) -> None:
+    """Gives this process its threads, and what it draws its seed."""
+    torch.set_num_threads(flags.intra_op_threads)
+    torch.set_num_interop_threads(1)
+    torch.manual_seed(0)
+
+
+def adagrad(
+    flags: argparse.Namespace, parameters: Iterable[torch.nn.Parameter]
+) -> torch.optim.Adagrad:
+    """The model's optimizer."""
+    rate = models.LEARNING_RATES[flags.model]
+    return torch.optim.Adagrad(parameters, lr=rate, initial_accumulator_value=ACCUMULATOR)
+
+
 def train(
     flags: argparse.Namespace,
     model: torch.nn.Module,
@@ -71,11 +86,7 @@ def train(
 
     `parameters` are those that no backward updates.
     """
-    optimizer = torch.optim.Adagrad(
-        parameters,
-        lr=models.LEARNING_RATES[flags.model],
-        initial_accumulator_value=ACCUMULATOR,
-    )
+    optimizer = adagrad(flags, parameters)
     lines = ProgressLines()
     for steps, batch in enumerate(batches(flags, worker), 1):
         optimizer.zero_grad(set_to_none=True)
@@ -102,9 +113,10 @@ def _read(flags: argparse.Namespace) -> Iterator[Batch]:
     from benchmarks.peers import tensorflow_parts
 
     tensorflow_parts.set_threads(flags)
+    rows_of = _row_numbers(flags)
     for features, labels in tensorflow_parts.dataset(flags).as_numpy_iterator():
         yield Batch(
-            torch.from_numpy(_rows_of(features["categoricals"], flags)),
+            torch.from_numpy(rows_of(features["categoricals"])),
             torch.from_numpy(features["integers"]),
             torch.from_numpy(labels[:, 0].astype(np.float32)),
         )
@@ -122,14 +134,13 @@ def _held(flags: argparse.Namespace, worker: int) -> Iterator[Batch]:
 def _arrays(flags: argparse.Namespace) -> Batch:
     """All records."""
     directory = pathlib.Path(flags.data, "arrays")
-    ids = _rows_of(np.load(directory / "categoricals.npy"), flags)
+    ids = _row_numbers(flags)(np.load(directory / "categoricals.npy"))
     labels = np.load(directory / "label.npy").astype(np.float32)
     numbers = np.load(directory / "integers.npy")
     return Batch(torch.from_numpy(ids), torch.from_numpy(numbers), torch.from_numpy(labels))
 
 
-def _rows_of(ids: np.ndarray, flags: argparse.Namespace) -> np.ndarray:
-    """The rows of ids: in the fused table, of peers that have one for all categoricals."""
-    sizes = np.array(models.table_rows(flags.model, flags.rows))
-    rows = ids % sizes if flags.model == "dlrm" else ids
-    return rows if flags.peer.startswith("torchrec") else rows + np.cumsum(sizes) - sizes
+def _row_numbers(flags: argparse.Namespace) -> Callable[[np.ndarray], np.ndarray]:
+    """Of all peers but TorchRec, which has a table for each categorical, in the fused table."""
+    is_fused = not flags.peer.startswith("torchrec")
+    return models.row_numbers(flags.model, flags.rows, is_fused)

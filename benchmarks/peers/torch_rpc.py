@@ -18,7 +18,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from benchmarks import models
 from benchmarks.peers.progress_lines import ProgressLines
-from benchmarks.peers.torch_parts import ACCUMULATOR, Batch, Dense, batches
+from benchmarks.peers.torch_parts import Batch, Dense, adagrad, batches, begin
 
 RPC_THREADS = 4
 
@@ -27,17 +27,12 @@ class Server:
     """The parameters and their optimizer; only on the ps."""
 
     def __init__(self, flags: argparse.Namespace):
-        torch.manual_seed(0)
         rows = sum(models.table_rows(flags.model, flags.rows))
         self._table = torch.nn.Parameter(torch.empty(rows, models.DIM).uniform_(-0.05, 0.05))
         self._dense = torch.nn.Parameter(
             parameters_to_vector(Dense(flags.model).parameters()).detach()
         )
-        self._optimizer = torch.optim.Adagrad(
-            [self._table, self._dense],
-            lr=models.LEARNING_RATES[flags.model],
-            initial_accumulator_value=ACCUMULATOR,
-        )
+        self._optimizer = adagrad(flags, [self._table, self._dense])
         self._lock = threading.Lock()
         self._batch = flags.batch
         self._steps = 0
@@ -75,8 +70,7 @@ def push(*gradients: Any) -> None:
 
 def run(flags: argparse.Namespace, cluster: dict[str, list[str]], job: str, index: int) -> None:
     """Trains as a worker, answers calls as the ps."""
-    torch.set_num_threads(flags.intra_op_threads)
-    torch.set_num_interop_threads(1)
+    begin(flags)
     if job == "ps":
         globals()["_server"] = Server(flags)
     os.environ["TP_SOCKET_IFNAME"] = "lo"

@@ -15,7 +15,7 @@ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor
 from torchrec.modules.fused_embedding_modules import FusedEmbeddingBagCollection
 
 from benchmarks import models
-from benchmarks.peers.torch_parts import ACCUMULATOR, Dense, train
+from benchmarks.peers.torch_parts import ACCUMULATOR, Dense, begin, train
 
 _KEYS = [f"categorical_{number}" for number in range(models.CATEGORICALS)]
 
@@ -40,7 +40,7 @@ class Model(torch.nn.Module):
 
 def run(flags: argparse.Namespace, _: dict[str, list[str]], job: str, index: int) -> None:
     """Trains until this process is ended."""
-    set_threads(flags)
+    begin(flags)
     collection = FusedEmbeddingBagCollection(
         tables(flags),
         torch.optim.Adagrad,
@@ -51,13 +51,6 @@ def run(flags: argparse.Namespace, _: dict[str, list[str]], job: str, index: int
     model = Model(collection, flags.model)
     begin_as_others(model)
     train(flags, model, model.dense.parameters(), index, 1)
-
-
-def set_threads(flags: argparse.Namespace) -> None:
-    """Gives this process its threads, and its numbers their seed."""
-    torch.set_num_threads(flags.intra_op_threads)
-    torch.set_num_interop_threads(1)
-    torch.manual_seed(0)
 
 
 def tables(flags: argparse.Namespace) -> list[EmbeddingBagConfig]:

@@ -16,12 +16,12 @@ from torchrec.distributed.planner import EmbeddingShardingPlanner, Topology
 from torchrec.distributed.planner.types import ParameterConstraints
 
 from benchmarks.peers import torchrec
-from benchmarks.peers.torch_parts import train
+from benchmarks.peers.torch_parts import begin, train
 
 
 def run(flags: argparse.Namespace, cluster: dict[str, list[str]], _: str, index: int) -> None:
     """Trains as one of the workers."""
-    torchrec.set_threads(flags)
+    begin(flags)
     host, _, port = cluster["worker"][0].rpartition(":")
     os.environ |= {
         "GLOO_SOCKET_IFNAME": "lo",

@@ -55,8 +55,7 @@ def _distinct_rows(flags: argparse.Namespace) -> int:
     """Mean number of distinct rows in a batch."""
     path = pathlib.Path(flags.data, "arrays", "categoricals.npy")
     ids = np.load(path, mmap_mode="r")[: _MEASURED_BATCHES * flags.batch]
-    sizes = np.array(models.table_rows(flags.model, flags.rows))
-    fused = ids % sizes + np.cumsum(sizes) - sizes
+    fused = models.row_numbers(flags.model, flags.rows, is_fused=True)(ids)
     parts = [fused[k : k + flags.batch] for k in range(0, len(fused), flags.batch)]
     return round(sum(np.unique(part).size for part in parts) / len(parts))
 

@@ -115,8 +115,8 @@ FOUND = [  # by drawing
 ]
 
 
-@pytest.mark.parametrize("case", FOUND, ids=lambda case: f"{case.kind} {case.schedule}")
 @pytest.mark.slow
+@pytest.mark.parametrize("case", FOUND, ids=lambda case: f"{case.kind} {case.schedule}")
 def test_rows_end_where_dense_keras_moves_them_also_where_they_once_did_not(case):
     check(case)
 

@@ -203,8 +203,8 @@ def test_the_first_step_without_a_finite_loss_is_named_and_ends_the_lease(manife
     assert steps < 20
 
 
-@pytest.mark.parametrize("settings", [{}, AHEAD], ids=["plain", "ahead"])
 @pytest.mark.slow
+@pytest.mark.parametrize("settings", [{}, AHEAD], ids=["plain", "ahead"])
 def test_each_closure_is_traced_once(manifest, settings):
     trainer = reused(manifest, **settings)
     for lane, seed, first, count in ((0, 1, 0, 200), (1, 2, 0, 150), (1, 2, 160, 40)):

@@ -70,7 +70,7 @@ class StepCosts:
         )
 
     def with_other_tasks(self, more: int) -> "StepCosts":
-        """The costs where so many more tasks share the machine, or fewer."""
+        """The costs with further tasks on a machine that all share; fewer tasks if negative."""
         times = max(0.5, 1 + _CROWD * more)
         return dataclasses.replace(
             self,
