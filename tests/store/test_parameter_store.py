@@ -217,35 +217,6 @@ def test_predicting_changes_nothing():
     assert store.steps() == 0
 
 
-@pytest.mark.parametrize(
-    "initializer",
-    [
-        "glorot_normal",
-        *(pytest.param(x, marks=pytest.mark.slow) for x in ("uniform", "normal", "zeros")),
-    ],
-)
-def test_initial_rows_have_the_initializer_s_distribution(initializer):
-    @dataclasses.dataclass(frozen=True)
-    class OneTable(TwoTowers):
-        def features(self):
-            return (Feature("id", "int64", (), 4000),)
-
-        def build_model(self):
-            id_in = keras.Input((), name="id", dtype="int64")
-            row = keras.layers.Embedding(4000, 8, embeddings_initializer=initializer)(id_in)
-            return keras.Model(id_in, keras.layers.Dense(1)(row))
-
-    _, store, _ = make(OneTable(), 2)
-    rows = store.read_table(0)
-    expected = np.asarray(keras.initializers.get(initializer)((4000, 8)))
-    assert rows.std() == pytest.approx(expected.std(), rel=0.05)
-    assert rows.mean() == pytest.approx(expected.mean(), abs=0.002)
-    if initializer != "zeros":
-        assert len(np.unique(rows[:, 0])) > 3900
-        other = make(OneTable(), 2, seed=1)[1].read_table(0)
-        assert not np.array_equal(rows, other)
-
-
 @dataclasses.dataclass(frozen=True)
 class UsedInTrainingOnly(TwoTowers):
     def build_model(self):

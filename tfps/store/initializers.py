@@ -3,7 +3,7 @@
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -184,11 +184,49 @@ def _whole(table: Table, seed: int) -> Callable[[np.ndarray], np.ndarray]:
     return lambda ids: values[ids]
 
 
-class _BucketSeed(keras.random.SeedGenerator):
-    """Gives a Keras initializer the seed of the bucket it fills, a tensor."""
+class _Drawing(NamedTuple):
+    """How a table's values are drawn: those of a unit distribution, times a scale, plus a shift.
 
-    def next(self, ordered: bool = True) -> tf.Tensor:
-        return self.bucket_seed
+    So tables of one distribution need one draw, whatever their bounds.
+    """
+
+    unit: Callable[..., tf.Tensor] | None  # by shape and seed; None where all values are equal
+    scale: np.float32
+    shift: np.float32
+
+    @classmethod
+    def of(cls, table: Table) -> "_Drawing":
+        """The drawing of a table; of one whose rows are not drawn by element, zeros."""
+        initializer, config = table.initializer, table.initializer.get_config()
+        if not is_drawn_by_element(initializer):
+            return cls(None, np.float32(0), np.float32(0))
+        if isinstance(initializer, keras.initializers.VarianceScaling):
+            return cls._of_variance(table)
+        if isinstance(initializer, keras.initializers.RandomUniform):
+            low, high = np.float32(config["minval"]), np.float32(config["maxval"])
+            return cls(tf.random.stateless_uniform, high - low, low)
+        unit = {
+            keras.initializers.RandomNormal: tf.random.stateless_normal,
+            keras.initializers.TruncatedNormal: tf.random.stateless_truncated_normal,
+        }.get(type(initializer))
+        stddev = config["stddev"] if unit else 0
+        return cls(unit, np.float32(stddev), np.float32(mean_of(initializer)))
+
+    @classmethod
+    def _of_variance(cls, table: Table) -> "_Drawing":
+        # The scales are those of `keras.initializers.VarianceScaling`, with fan_in = rows and
+        # fan_out = dim.
+        initializer = table.initializer
+        fans = {"fan_in": table.rows, "fan_out": table.dim, "fan_avg": (table.rows + table.dim) / 2}
+        variance = initializer.scale / max(1.0, fans[initializer.mode])
+        if initializer.distribution == "uniform":
+            limit = np.float32(math.sqrt(3.0 * variance))
+            return cls(tf.random.stateless_uniform, limit + limit, -limit)
+        if initializer.distribution == "untruncated_normal":
+            return cls(tf.random.stateless_normal, np.float32(math.sqrt(variance)), np.float32(0))
+        cut = 0.87962566103423978  # standard deviation of a unit normal cut at 2
+        stddev = np.float32(math.sqrt(variance) / cut)
+        return cls(tf.random.stateless_truncated_normal, stddev, np.float32(0))
 
 
 def draw_rows(
@@ -199,24 +237,8 @@ def draw_rows(
     # drawn from its own seed, so a row's value depends on the run's seed and its bucket, not on the
     # number of ps. A bucket that several ps have rows of is drawn by each as a whole. `write` is
     # traced once.
-    distinct: dict[str, Table] = {}
-    keys = [_key(table) for table in layout.tables]
-    for table, key in zip(layout.tables, keys, strict=True):
-        distinct.setdefault(key, table)
-    which = [list(distinct).index(key) for key in keys]
-    source = _BucketSeed(seed)
-    draws = [_with_seed(table, source) for table in distinct.values()]
-    shape = (layout.bucket_rows, layout.dim)
-    stream = seed * 0x9E3779B1 + zlib.crc32(layout.name.encode())
-
-    def bucket_rows(bucket: tf.Tensor) -> tf.Tensor:
-        source.bucket_seed = tf.stack([tf.constant(stream % 2**62, tf.int64), bucket])
-        values = [tf.cast(draw(shape, dtype="float32"), tf.float32) for draw in draws]
-        if len(values) == 1:
-            return values[0]
-        row_draw = tf.gather(which, layout.table_of_rows(bucket))
-        return tf.gather(tf.stack(values, 1), row_draw, batch_dims=1)
-
+    drawings = [_Drawing.of(table) for table in layout.tables]
+    stream = (seed * 0x9E3779B1 + zlib.crc32(layout.name.encode())) % 2**62
     first, end = layout.buckets(part)
     first_row, end_row = layout.bounds(part)
 
@@ -224,7 +246,7 @@ def draw_rows(
         start = bucket * layout.bucket_rows
         begin = tf.maximum(start, first_row)
         stop = tf.minimum(start + layout.bucket_rows, end_row)
-        rows = bucket_rows(bucket)[begin - start : stop - start]
+        rows = _bucket_rows(layout, drawings, stream, bucket)[begin - start : stop - start]
         write(tf.range(begin, stop) - first_row, rows)
         return [bucket + 1]
 
@@ -236,38 +258,26 @@ def draw_rows(
     fill_all.get_concrete_function()()
 
 
-def _key(table: Table) -> str:
-    """Equal for tables whose rows are drawn alike."""
-    if not is_drawn_by_element(table.initializer):
-        return ""
-    by_shape = isinstance(table.initializer, keras.initializers.VarianceScaling)
-    kind, config = type(table.initializer).__qualname__, _seedless_config(table.initializer)
-    return f"{kind} {config} {table.rows if by_shape else ''}"
+def _bucket_rows(
+    layout: GroupLayout, drawings: Sequence[_Drawing], stream: int, bucket: tf.Tensor
+) -> tf.Tensor:
+    """The drawn rows of a bucket, `[bucket_rows, dim]`."""
+    seed = tf.stack([tf.constant(stream, tf.int64), bucket])
+    # As `keras.random` makes one of int64: XLA draws by int32 alone.
+    seed = tf.cast(tf.math.floormod(seed, tf.int32.max - 1), tf.int32)
+    shape = (layout.bucket_rows, layout.dim)
+    units = list(dict.fromkeys(drawing.unit for drawing in drawings if drawing.unit))
+    drawn = [unit(shape, seed) for unit in units] or [tf.zeros(shape)]
+    if len(set(drawings)) == 1:
+        return drawn[0] * drawings[0].scale + drawings[0].shift
+    tables = layout.table_of_rows(bucket)
 
+    def of_rows(values: Sequence[Any]) -> tf.Tensor:
+        return tf.gather(tf.constant(values), tables)[:, tf.newaxis]
 
-def _with_seed(table: Table, source: _BucketSeed) -> keras.initializers.Initializer:
-    if not is_drawn_by_element(table.initializer):
-        return keras.initializers.Zeros()
-    initializer = _without_fan(table)
-    copy = type(initializer).from_config(_seedless_config(initializer))
-    if hasattr(copy, "seed"):
-        copy.seed = source
-    return copy
-
-
-def _without_fan(table: Table) -> keras.initializers.Initializer:
-    """Replaces an initializer that needs the whole table's shape by its equal that does not."""
-    # The scales are those of `keras.initializers.VarianceScaling`, with fan_in = rows and fan_out =
-    # dim.
-    initializer = table.initializer
-    if not isinstance(initializer, keras.initializers.VarianceScaling):
-        return initializer
-    fans = {"fan_in": table.rows, "fan_out": table.dim, "fan_avg": (table.rows + table.dim) / 2}
-    variance = initializer.scale / max(1.0, fans[initializer.mode])
-    if initializer.distribution == "uniform":
-        limit = math.sqrt(3.0 * variance)
-        return keras.initializers.RandomUniform(-limit, limit)
-    if initializer.distribution == "untruncated_normal":
-        return keras.initializers.RandomNormal(0.0, math.sqrt(variance))
-    truncated = 0.87962566103423978  # standard deviation of a unit normal cut at 2
-    return keras.initializers.TruncatedNormal(0.0, math.sqrt(variance) / truncated)
+    values = drawn[0]
+    for number, others in enumerate(drawn[1:], 1):
+        is_of_unit = of_rows([drawing.unit is units[number] for drawing in drawings])
+        values = tf.where(is_of_unit, others, values)
+    scales = of_rows([drawing.scale for drawing in drawings])
+    return values * scales + of_rows([drawing.shift for drawing in drawings])
