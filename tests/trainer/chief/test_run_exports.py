@@ -33,8 +33,23 @@ LARGE = Smoke(vocabulary=25_000, dim=64)  # of which increments are saved
 BATCH = {"numbers": np.linspace(-1, 1, 80, dtype="f4").reshape(20, 4), "token": np.arange(20)}
 
 
-def trained(directory, task=None, has_eval=False, callbacks=(), **settings):
-    """The job_dir of a run of twelve epochs with deltas, of which every checkpoint stays."""
+class Patient(keras.callbacks.Callback):
+    """Trains no further than its epochs before what is named for them is there."""
+
+    def __init__(self, awaited):
+        super().__init__()
+        self._awaited = awaited
+
+    def on_epoch_end(self, epoch, logs=None):
+        if path := self._awaited.get(epoch):
+            await_until(path.exists)
+
+
+def trained(directory, task=None, has_eval=False, versions=None, **settings):
+    """The job_dir of a run of twelve epochs with deltas, of which every checkpoint stays.
+
+    It ends epochs of `versions` when their versions are there.
+    """
     experiment = get_config()
     experiment = dataclasses.replace(experiment, task=task or experiment.task)
     generate(experiment, str(directory / "data"), 2000, 3, 0, 0, "smoke", False)
@@ -42,11 +57,13 @@ def trained(directory, task=None, has_eval=False, callbacks=(), **settings):
     train = dataclasses.replace(experiment.train, keep_exports=9, keep_checkpoints=20, **settings)
     path = str(directory / "data")
     data = Data(train=path, eval=path if has_eval else "")
+    export = directory / "job" / "export"
+    awaited = {epoch: export / version for epoch, version in (versions or {}).items()}
     experiment = dataclasses.replace(
         experiment,
         data=data,
         train=train,
-        callbacks=lambda task: list(callbacks),
+        callbacks=lambda task: [Patient(awaited)],
     )
     inputs = inputs_of(experiment, directory / "job")
     display = ProgressDisplay(io.StringIO(), False)
@@ -57,7 +74,7 @@ def trained(directory, task=None, has_eval=False, callbacks=(), **settings):
 @pytest.fixture(name="job", scope="module")
 def job_fixture(tmp_path_factory):
     """It exported a version, deltas of it, and a version at its end."""
-    return trained(tmp_path_factory.mktemp("job"))
+    return trained(tmp_path_factory.mktemp("job"), versions={1: "1"})
 
 
 def copied(job, target, *parts):
@@ -109,15 +126,8 @@ def test_deltas_of_a_version_are_exported_while_the_next_is_written(tmp_path, mo
             await_until(lambda: (last := newest_delta()) and last.checkpoint > checkpoints[0])
         return write(task, parameters, path, sample, form, facts)
 
-    class Patient(keras.callbacks.Callback):
-        """Trains no further than the test needs before versions are there."""
-
-        def on_epoch_end(self, epoch, logs=None):
-            if version := {1: "1", 8: "2"}.get(epoch):
-                await_until((base / version).exists)
-
     monkeypatch.setattr(exports, "export", write_once_there_is_a_later_delta)
-    job = trained(tmp_path, LARGE, callbacks=[Patient()], export_seconds=0.001)
+    job = trained(tmp_path, LARGE, versions={1: "1", 8: "2"}, export_seconds=0.001)
     saved = commit_marker.read(str(job / "checkpoints" / newest_delta().checkpoint))
     assert (saved.increment.since.name, saved.base.name) == (newest_delta().version, checkpoints[0])
     changed, later = (ExportedModel.load(str(base / number)) for number in "12")
