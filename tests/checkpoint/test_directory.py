@@ -184,6 +184,7 @@ def test_a_state_that_is_saved_already_is_not_written_again(manifest, tmp_path):
     assert directory.latest() == later
 
 
+@pytest.mark.slow
 def test_parameters_move_from_2_ps_to_3_to_1_and_training_goes_on(manifest, tmp_path):
     """As long as nothing is trained all stays bit for bit; then the loss continues where it was."""
     directory = CheckpointDirectory(JobDir(tmp_path))

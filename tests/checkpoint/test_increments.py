@@ -142,6 +142,7 @@ def test_after_a_restore_increments_resume_from_the_same_base(trainer, second, o
     assert_equal(whole(second.store), whole(others[1]))
 
 
+@pytest.mark.quick("True")
 @pytest.mark.parametrize("first_is_full", [True, False])
 def test_rows_touched_during_a_save_are_in_the_next_one_only(
     trainer, others, directory, first_is_full
@@ -173,6 +174,7 @@ def test_a_save_that_training_waits_for_may_be_an_increment(trainer, others, dir
     assert_equal(whole(trainer.store), whole(others[1]))
 
 
+@pytest.mark.slow
 def test_what_would_be_too_large_or_must_be_full_is_full_and_the_next_builds_on_it(
     trainer, directory
 ):
@@ -230,6 +232,7 @@ def spoil(path):
     name.write_bytes(content)
 
 
+@pytest.mark.quick("4-spoil*", "2-rmtree*")
 @pytest.mark.parametrize(
     ("damaged", "damage", "left", "why"),
     [

@@ -78,6 +78,7 @@ def test_a_frozen_table_keeps_the_rows_it_was_given_and_admits_no_key(job):
     assert not read(store, USERS, [8]).any()
 
 
+@pytest.mark.slow
 def test_a_frozen_table_notes_which_of_its_keys_occur_in_training(job):
     store = store_of(Keyed(freezes=True))
     WarmStart(job[0], ("users", "days")).begin(store)
@@ -97,6 +98,7 @@ def test_a_frozen_table_notes_which_of_its_keys_occur_in_training(job):
     assert store.groups[index].counts()[USERS]["dropped"] == 0
 
 
+@pytest.mark.slow
 def test_more_rows_than_a_table_may_have_are_refused(job):
     with pytest.raises(
         UserError,

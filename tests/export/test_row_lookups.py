@@ -67,11 +67,10 @@ def manifest(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def exported(manifest, tmp_path_factory):
-    """The model by the form in which it was exported: its rows lie on three ps, in some chunks."""
+    """The model by the form in which it was exported: its rows lie on two ps, in some chunks."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partitioned_variable, "CHUNK_BYTES", 20_000)
-        trainer = Trainer(manifest, Shown(), parts=3)
-        trainer.coordinator.train(trainer.queue(), lambda: False, lambda progress: None)
+        trainer = Trainer(manifest, Shown(), parts=2)
         directory = tmp_path_factory.mktemp("export")
         for name, form in FORMS.items():
             trainer.export(directory / name, **form)

@@ -180,6 +180,7 @@ def test_who_does_not_come_is_named(rank: int, machines: Machines, job_dir: path
     assert re.search(wanted[rank] + r".* in 1 s \(--meet_seconds\)", said[0])
 
 
+@pytest.mark.slow
 def test_a_stranger_at_the_port_disturbs_nobody(machines: Machines, job_dir: pathlib.Path) -> None:
     launcher = machines.start(0, [f"--job_dir={job_dir}", "--config=x"], "--meet_seconds=9")
     [port] = re.findall(r":(\d+)$", launcher.see(r"the first is (\S+)")[1])

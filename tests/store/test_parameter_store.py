@@ -128,7 +128,8 @@ def test_what_is_asked_is_traced_once_for_all_steps(find):
         tf.nest.map_structure(np.testing.assert_array_equal, once, again)
 
 
-@pytest.mark.parametrize("optimizer", [pytest.param("Adagrad", marks=pytest.mark.slow), "Adam"])
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["Adagrad", "Adam"])
 def test_training_equals_keras_own_training(optimizer):
     """With gradients of whole tables: Keras squares each of those of a row that is there twice."""
     task = TwoTowers(optimizer)

@@ -245,6 +245,7 @@ def test_it_goes_back_once_where_the_run_cannot_have_them(tmp_path):
     assert "the run cannot have chief=1 worker=3 ps=1: going back to chief=1 worker=2 ps=1" in text
 
 
+@pytest.mark.slow
 def test_a_job_that_is_queued_again_has_the_numbers_that_it_had_at_last(tmp_path):
     acting = asking(([3, 1], 75), (None, None), (None, 0))
     batch = Batch(tmp_path, acting)

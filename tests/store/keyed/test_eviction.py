@@ -156,6 +156,7 @@ def test_more_keys_in_one_batch_than_there_may_be_rows(filled):
     assert keyed.counts(1)["rows"] == (7 if filled else 1)
 
 
+@pytest.mark.slow
 def test_keys_of_a_batch_whose_rows_made_room_have_none():
     """What a pull answers is what is there then, whoever lost a row for its own other keys."""
     keyed = Keyed(max_rows=20)
@@ -229,6 +230,7 @@ def test_trained_rows_with_a_small_norm_are_forgotten():
     assert small.known() == {5}
 
 
+@pytest.mark.slow
 def test_a_late_gradient_of_a_row_that_another_key_has_changes_nothing():
     keyed = Keyed(max_rows=4)
     late = keyed.pull(range(4))
@@ -348,6 +350,7 @@ def test_tables_that_have_too_many_rows_lose_those_used_least():
     assert small.counts()["evicted"] == 56
 
 
+@pytest.mark.slow
 def test_lost_rows_are_given_out_again():
     keyed = Keyed(1, ("a", "b"), max_rows=50)
     for first in range(0, 5_000, 25):

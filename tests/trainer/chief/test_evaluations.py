@@ -129,6 +129,7 @@ def test_each_run_exports_a_version_and_old_ones_go(data, tmp_path):
     assert set(exported(tmp_path)) == {"3"}
 
 
+@pytest.mark.slow
 def test_versions_are_exported_while_a_run_trains(data, tmp_path):
     done = train(data, tmp_path, epochs=3, export_seconds=1e-3, keep_exports=9, keep_checkpoints=9)
     found = [x.checkpoint for x in Evaluations(JobDir(tmp_path)).all()]

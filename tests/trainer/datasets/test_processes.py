@@ -6,6 +6,7 @@ from tfps.errors import RunError
 from trainer.datasets.shard_scan import Processes, worthwhile
 
 
+@pytest.mark.slow
 def test_results_come_in_order_from_several_processes() -> None:
     with Processes(2, "math") as pool:
         assert list(pool.map(str, range(50))) == [str(number) for number in range(50)]

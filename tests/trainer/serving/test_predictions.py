@@ -62,6 +62,7 @@ def test_rows(served):
     check_rows(server.ask({"instances": rows_of(records)}), model.predict(records))
 
 
+@pytest.mark.quick("kinds")
 def test_columns_as_the_signature_has_them(served):
     server, model, records = served
     packed = pack_signature_inputs(records, model.features)
