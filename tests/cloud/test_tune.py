@@ -159,7 +159,10 @@ def test_trials_that_fall_behind_are_given_up(tuning: Tuning) -> None:
 @pytest.mark.parametrize(
     ("own", "arguments", "options", "code", "message"),
     [
-        ((), ("--code=3",), "", 3, "error: 3 trials in a row have failed; see "),
+        pytest.param(
+            *((), ("--code=3",), "", 3, "error: 3 trials in a row have failed; see "),
+            marks=pytest.mark.slow,
+        ),
         ((), (), ", direction='up'", 2, "error: the study's direction is 'up'; write one of max"),
         ((), ("--job_dir=gs://b/x",), "", 2, "--job_dir=gs://b/x is no local directory: give --"),
         (("--study=none.py",), (), "", 2, "error: --study=none.py"),

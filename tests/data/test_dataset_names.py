@@ -86,3 +86,9 @@ def test_a_directory_that_is_not_there_has_none_yet(tmp_path):
 def test_a_list_does_not_grow():
     with pytest.raises(UserError, match="a list does not grow; name the directory in which"):
         names_of("a,b")
+
+
+def test_a_dataset_itself_has_none_in_it(tmp_path):
+    finish(tmp_path.parent, tmp_path.name)
+    with pytest.raises(UserError, match=r"is a dataset itself, .*: name the directory above it"):
+        names_of(str(tmp_path))

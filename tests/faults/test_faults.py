@@ -12,9 +12,13 @@ from tfps.checkpoint.directory import CheckpointDirectory
 from tfps.evaluation.history import Evaluations
 from tfps.job_dir import JobDir, report
 
-pytestmark = pytest.mark.skipif(
-    shim.COMPILER is None, reason="there is no C compiler (cc, gcc or clang) to make the shim with"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        shim.COMPILER is None,
+        reason="there is no C compiler (cc, gcc or clang) to make the shim with",
+    ),
+]
 
 
 @pytest.fixture(name="exploration", scope="module")
@@ -24,18 +28,17 @@ def exploration_fixture(tmp_path_factory):
 
 
 # Of each kind one point in ten, by tenths of the run; `make faults` tries every call.
-@pytest.mark.quick("stale-5-False")
 @pytest.mark.parametrize(
     ("kind", "tenths", "is_lasting"),
     [
-        pytest.param("EIO", 3, False, marks=pytest.mark.slow),
+        ("EIO", 3, False),
         ("EIO", 7, True),
-        pytest.param("ESTALE", 5, False, marks=pytest.mark.slow),
-        pytest.param("ETIMEDOUT", 6, False, marks=pytest.mark.slow),
+        ("ESTALE", 5, False),
+        ("ETIMEDOUT", 6, False),
         ("ENOSPC", 6, True),
-        pytest.param("EROFS", 4, False, marks=pytest.mark.slow),
-        pytest.param("slow", 5, False, marks=pytest.mark.slow),
-        pytest.param("short", 2, False, marks=pytest.mark.slow),
+        ("EROFS", 4, False),
+        ("slow", 5, False),
+        ("short", 2, False),
         ("stale", 5, False),
     ],
 )

@@ -248,6 +248,7 @@ print("ended")
 """
 
 
+@pytest.mark.slow
 def test_a_fork_of_a_process_that_has_loaded_computes() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", FORKED, str(os.getpid())],

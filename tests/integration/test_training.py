@@ -209,6 +209,7 @@ def test_the_model_is_served_by_tensorflow_alone(
     np.testing.assert_array_equal(by_name, by_example)
 
 
+@pytest.mark.slow
 def test_a_seed_decides_everything_in_one_process(
     local_run: Done, datasets: Datasets, tmp_path: pathlib.Path
 ) -> None:

@@ -13,7 +13,7 @@ from tfps.export.keras_file import trained_model
 from tfps.export.loaded_model import ExportedModel
 from tfps.model.inputs import model_inputs
 
-FAST = ("normalized_mlp", "dlrm", "summed_history")
+pytestmark = pytest.mark.models
 REPEATING = ("gru4rec", "bidirectional_lstm", "bag_of_words")  # ids, in each batch
 
 
@@ -77,14 +77,7 @@ def fitted(case, model, x, y):
     return before, model.evaluate(batches, verbose=0, return_dict=True)["loss"]
 
 
-@pytest.mark.quick("dlrm")
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, id=case.name, marks=() if case.name in FAST else pytest.mark.models)
-        for case in ALL
-    ],
-)
+@pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
 def test_a_model_ends_where_fit_ends(case, tmp_path):
     trainer, plain, (x, y) = trained(case, tmp_path)
     ours = trainer.evaluate()
@@ -102,7 +95,6 @@ def test_a_model_ends_where_fit_ends(case, tmp_path):
         np.testing.assert_allclose(predictions, ours.predictions[name], atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.models
 @pytest.mark.parametrize("name", REPEATING)
 def test_with_each_a_model_whose_ids_repeat_ends_where_fit_ends_as_it_is(name, tmp_path):
     [case] = [each for each in ALL if each.name == name]

@@ -112,6 +112,22 @@ FOUND = [  # by drawing
         (0, 523),
         29,
     ),
+    # Decay is faster than momentum falls, and then is not any more.
+    Case(
+        "SGD momentum",
+        "InverseTimeDecay",
+        keras.optimizers.SGD(
+            SCHEDULE.InverseTimeDecay(0.00379, 2110, 0.96),
+            momentum=0.9999,
+            weight_decay=0.467018,
+            clipnorm=0.5,
+        ),
+        (),
+        2,
+        1240,
+        (195, 1045),
+        33,
+    ),
 ]
 
 

@@ -91,7 +91,7 @@ def test_a_lease_begun_again_reads_nothing_of_what_is_done(tmp_path):
     "settings",
     [
         pytest.param({"shuffle_buffer": 0}, marks=pytest.mark.slow),
-        {"shuffle_buffer": 70},
+        pytest.param({"shuffle_buffer": 70}, marks=pytest.mark.slow),
         {},  # a buffer for more than the shard
     ],
 )

@@ -120,4 +120,11 @@ def names_of(named: str) -> Names:
             f"--data.train={named} with data.follow_seconds: a list does not grow; name the "
             "directory in which datasets appear, or a pattern with {epoch} for their numbers"
         )
-    return NumberedNames(named) if is_pattern(named) else ListedNames(named)
+    if is_pattern(named):
+        return NumberedNames(named)
+    if manifest.is_in(named):
+        raise UserError(
+            f"--data.train={named} is a dataset itself, and data.follow_seconds takes those in a "
+            "directory as they appear: name the directory above it, or leave out follow_seconds"
+        )
+    return ListedNames(named)

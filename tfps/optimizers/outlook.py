@@ -9,7 +9,7 @@ import numpy as np
 END = 2**31  # no update has this number or a higher one
 _MOST, _AT_ONCE = 7168, 64  # ranges
 _DEGREE = 8
-_TOLERANCE = 1e-7
+_TOLERANCE = 1e-7  # of polynomials, as a part of what they are fitted to
 # Within a range from 0 to 1: where functions are fitted, and where the fit is tested.
 _FITTED = 0.5 * (1 - np.cos(np.pi * (np.arange(_DEGREE) + 0.5) / _DEGREE))
 _TESTED = 0.5 * (1 - np.cos(np.pi * np.arange(_DEGREE + 1) / _DEGREE))
@@ -17,7 +17,9 @@ _TESTED = 0.5 * (1 - np.cos(np.pi * np.arange(_DEGREE + 1) / _DEGREE))
 Functions = Callable[[np.ndarray], np.ndarray]
 _SHORT, _LONG = 2.0, 8.0  # logarithms of what `kept / ratio` grows to within a range
 _MOST_LOG = 600.0
-_MOST_GROWTH = 12.0  # such a logarithm, for updates in a row in which it falls where it should not
+# Such a logarithm, for updates in a row in which it falls where it should not: with more there are
+# no outlooks, which would grow beyond what float64 holds.
+MOST_GROWTH = 12.0
 SHORTEST = 16  # a shorter range is cut into single updates
 
 
@@ -37,8 +39,10 @@ def cut(
     breaks: Sequence[int],
     noise: float,
     splits: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    growth: float = 0.0,
 ) -> Blocks:
     """Cuts all updates into ranges, until polynomials of degree 7 fit in each."""
+    # An outlook has their errors `exp(growth)` times as large: they fit the better for it.
     # The first updates come first: if very many ranges are not enough, the last ones take the mean
     # of some of their updates. Ranges for which `splits` is true, given their lengths `[k]` and
     # values, are cut although they fit.
@@ -49,7 +53,8 @@ def cut(
     while len(starts):
         some = slice(0, _AT_ONCE)
         singles = _singles(single, starts[some], ends[some])
-        tried, fits = _tried(smooth, starts[some], ends[some], noise * greatest)
+        tolerance = _TOLERANCE * math.exp(-growth)
+        tried, fits = _tried(smooth, starts[some], ends[some], tolerance, noise * greatest)
         is_cut = ~fits | splits(tried.lengths, tried.values)
         if count + len(starts) >= _MOST:
             tried.values[is_cut] = tried.values[is_cut].mean(1, keepdims=True)
@@ -126,7 +131,7 @@ def _singles(single: Functions, starts: np.ndarray, ends: np.ndarray) -> Blocks:
 
 
 def _tried(
-    smooth: Functions, starts: np.ndarray, ends: np.ndarray, noise: np.ndarray
+    smooth: Functions, starts: np.ndarray, ends: np.ndarray, tolerance: float, noise: np.ndarray
 ) -> tuple[Blocks, np.ndarray]:
     """Ranges that are long enough, the functions' values, and whether polynomials fit these."""
     is_long = ends - starts >= SHORTEST
@@ -141,7 +146,7 @@ def _tried(
     weights = powers(tested / lengths, _DEGREE - 1) @ inverse
     wanted = values[:, _DEGREE:]
     error = np.abs(weights @ values[:, :_DEGREE] - wanted)
-    fits = np.all(error <= _TOLERANCE * np.abs(wanted) + noise, (1, 2))
+    fits = np.all(error <= tolerance * np.abs(wanted) + noise, (1, 2))
     return Blocks(starts, ends - starts, places, values[:, :_DEGREE].copy()), fits
 
 
@@ -186,7 +191,7 @@ class Outlooks:
         decline: np.ndarray,  # logarithm of the size of `kept / ratio`, summed over a range, `[k]`
     ):
         # Whether the outlook begins with 0.
-        self.is_forward = _greatest_fall(decline) > _MOST_GROWTH
+        self.is_forward = _greatest_fall(decline) > MOST_GROWTH
         values = factors
         matrix = (kept - ratio)[:, :, np.newaxis] * powers(blocks.places, _DEGREE)
         matrix -= ratio * changes(blocks, _DEGREE)
@@ -251,9 +256,9 @@ class Outlooks:
             outlook = other + self.apart[index] * grown[index]
 
 
-def exist(decline: np.ndarray) -> bool:
-    """Whether outlooks can be computed: they would not grow beyond what float64 holds."""
-    return min(_greatest_fall(decline), _greatest_fall(-decline)) <= _MOST_GROWTH
+def growth(decline: np.ndarray) -> float:
+    """The logarithm of how much an error may grow from one range to another."""
+    return min(_greatest_fall(decline), _greatest_fall(-decline))
 
 
 def _greatest_fall(changes: np.ndarray) -> float:

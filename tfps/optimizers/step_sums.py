@@ -278,7 +278,14 @@ class ScheduledSums(StepSums):
         )
         log_kept = LOG_KEPT if weight_decay else None
         splits = outlook.cuts(series.ratio, log_kept) if series else _none
-        blocks = outlook.cut(smooth, as_keras, schedule.breaks, schedule.noise, splits)
+        cut = functools.partial(
+            outlook.cut, smooth, as_keras, schedule.breaks, schedule.noise, splits
+        )
+        blocks = cut()
+        growth = outlook.growth(_decline(blocks, series)) if series else 0.0
+        has_outlooks = series is not None and growth <= outlook.MOST_GROWTH
+        if growth and has_outlooks:
+            blocks = cut(growth)
         self._starts, self._lengths = blocks.starts.astype(float), blocks.lengths.astype(float)
         self._sums = [outlook.sums(blocks, each) for each in (RATE, SQUARE, LOG_KEPT, FLIPS)]
         added = [each.sum(1) for each in self._sums]
@@ -286,13 +293,11 @@ class ScheduledSums(StepSums):
             polynomials[1:, 0] = np.cumsum(each)[:-1]
         self._ratio, self._outlooks = 0.0, None
         self.may_flip = bool(blocks.values[:, :, FLIPS].any())
-        if not series:
-            return
-        decline = added[LOG_KEPT] - blocks.lengths * math.log(series.ratio)
-        if outlook.exist(decline):
+        if series and has_outlooks:
             self._ratio = series.ratio
             signs = 1.0 - 2.0 * blocks.values[:, :, FLIPS]
             kept = signs * np.exp(blocks.values[:, :, LOG_KEPT])
+            decline = _decline(blocks, series)
             self._outlooks = Outlooks(blocks, series.ratio, blocks.values[:, :, 4], kept, decline)
 
     def until(self, steps: tf.Tensor, function: int) -> tf.Tensor:
@@ -354,6 +359,12 @@ def _functions_of(rates: Rates, weight_decay: float, series: Series | None) -> o
         return np.concatenate([found, factor[..., np.newaxis]], -1)
 
     return values
+
+
+def _decline(blocks: outlook.Blocks, series: Series) -> np.ndarray:
+    """The logarithm of the size of `kept / ratio`, summed over each range, `[k]`."""
+    log_kept = outlook.sums(blocks, LOG_KEPT).sum(1)
+    return np.asarray(log_kept - blocks.lengths * math.log(series.ratio))
 
 
 def _none(lengths: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -237,6 +237,7 @@ def test_tasks_are_started_in_the_numbers_that_the_chief_asks_for(tmp_path):
     assert list(tmp_path.glob("*.tasks")) == []
 
 
+@pytest.mark.slow
 def test_it_goes_back_once_where_the_run_cannot_have_them(tmp_path):
     batch = Batch(tmp_path, asking(([3, 1], 75), (None, 2), (None, 2)))
     code, text = batch.finish()

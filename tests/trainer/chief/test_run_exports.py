@@ -46,14 +46,14 @@ class Patient(keras.callbacks.Callback):
 
 
 def trained(directory, task=None, has_eval=False, versions=None, **settings):
-    """The job_dir of a run of twelve epochs with deltas, of which every checkpoint stays.
+    """The job_dir of a run of five epochs with deltas, of which every checkpoint stays.
 
     It ends epochs of `versions` when their versions are there.
     """
     experiment = get_config()
     experiment = dataclasses.replace(experiment, task=task or experiment.task)
     generate(experiment, str(directory / "data"), 2000, 3, 0, 0, "smoke", False)
-    settings = {"epochs": 12, "export_seconds": 1e9, "export_deltas": True, **settings}
+    settings = {"epochs": 5, "export_seconds": 1e9, "export_deltas": True, **settings}
     train = dataclasses.replace(experiment.train, keep_exports=9, keep_checkpoints=20, **settings)
     path = str(directory / "data")
     data = Data(train=path, eval=path if has_eval else "")
@@ -127,7 +127,7 @@ def test_deltas_of_a_version_are_exported_while_the_next_is_written(tmp_path, mo
         return write(task, parameters, path, sample, form, facts)
 
     monkeypatch.setattr(exports, "export", write_once_there_is_a_later_delta)
-    job = trained(tmp_path, LARGE, versions={1: "1", 8: "2"}, export_seconds=0.001)
+    job = trained(tmp_path, LARGE, versions={1: "1", 8: "2"}, epochs=12, export_seconds=0.001)
     saved = commit_marker.read(str(job / "checkpoints" / newest_delta().checkpoint))
     assert (saved.increment.since.name, saved.base.name) == (newest_delta().version, checkpoints[0])
     changed, later = (ExportedModel.load(str(base / number)) for number in "12")

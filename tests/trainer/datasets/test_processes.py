@@ -18,6 +18,7 @@ def test_one_process_is_this_one() -> None:
         assert list(pool.map(_process, range(3))) == [os.getpid()] * 3
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_told() -> None:
     with Processes(2, "math") as pool, pytest.raises(RunError, match="fewer --processes"):
         list(pool.map(os._exit, [3]))

@@ -16,10 +16,10 @@ from tfps.model.inputs import pack_signature_inputs
 RECORDS = 5
 
 
-SLOW = {"census": [pytest.mark.slow]}  # it has more features than the others, of the same kinds
-
-
-@pytest.fixture(scope="module", params=[pytest.param(n, marks=SLOW.get(n, ())) for n in TASKS])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=[pytest.mark.slow] * (name != "kinds")) for name in TASKS],
+)
 def served(request, tmp_path_factory):
     """A server, the model that it serves, and records."""
     job_dir = tmp_path_factory.mktemp(request.param)
@@ -56,13 +56,11 @@ def check_columns(answer, expected):
         np.testing.assert_allclose(found[name], values, rtol=0, atol=1e-6)
 
 
-@pytest.mark.quick("kinds")
 def test_rows(served):
     server, model, records = served
     check_rows(server.ask({"instances": rows_of(records)}), model.predict(records))
 
 
-@pytest.mark.quick("kinds")
 def test_columns_as_the_signature_has_them(served):
     server, model, records = served
     packed = pack_signature_inputs(records, model.features)
