@@ -21,6 +21,7 @@ def begin(job_dir):
     return fence, directory
 
 
+@pytest.mark.quick("local-*", "fake-gcs-server-*")
 @pytest.mark.parametrize("stopped_before", ["prepare", "commit"])
 def test_a_chief_that_was_stopped_before_its_commit_cannot_commit(
     manifest, job_dir, monkeypatch, stopped_before

@@ -130,14 +130,9 @@ def with_bad_records(path, kind):
     return (path, offsets), DAMAGED[kind]
 
 
-@pytest.mark.parametrize(
-    ("kind", "block_batches"),
-    [
-        *((kind, 3) for kind in (*OF_CONTENT, *DAMAGED)),
-        (checksum, 0),
-        *(pytest.param(kind, 0, marks=pytest.mark.slow) for kind in (*OF_CONTENT, length, cut_off)),
-    ],
-)
+@pytest.mark.quick("3-of_another_type", "3-with_an_id_outside", "3-cut_off", "0-checksum")
+@pytest.mark.parametrize("kind", [*OF_CONTENT, *DAMAGED])
+@pytest.mark.parametrize("block_batches", [3, 0])
 def test_bad_records_cost_no_other_and_move_no_other(shard, tmp_path, kind, block_batches):
     whole = in_order(shard, block_batches)
     corrupt_shard, bad = with_bad_records(tmp_path / "corrupt", kind)

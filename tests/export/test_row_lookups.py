@@ -65,18 +65,27 @@ def manifest(tmp_path_factory):
     return dataset(tmp_path_factory.mktemp("data"), records=200, shards=1)
 
 
+class Exported(dict):
+    """The model by the form in which it is exported: its rows lie on two ps, in some chunks."""
+
+    def __init__(self, manifest, directory):
+        super().__init__()
+        self._trainer, self._directory = Trainer(manifest, Shown(), parts=2), directory
+
+    def __missing__(self, name):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(partitioned_variable, "CHUNK_BYTES", 20_000)
+            self._trainer.export(self._directory / name, **FORMS[name])
+        self[name] = model = ExportedModel.load(str(self._directory / name))
+        return model
+
+
 @pytest.fixture(scope="module")
 def exported(manifest, tmp_path_factory):
-    """The model by the form in which it was exported: its rows lie on two ps, in some chunks."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partitioned_variable, "CHUNK_BYTES", 20_000)
-        trainer = Trainer(manifest, Shown(), parts=2)
-        directory = tmp_path_factory.mktemp("export")
-        for name, form in FORMS.items():
-            trainer.export(directory / name, **form)
-    return {name: ExportedModel.load(str(directory / name)) for name in FORMS}
+    return Exported(manifest, tmp_path_factory.mktemp("export"))
 
 
+@pytest.mark.quick("slices", "int8")
 @pytest.mark.parametrize("form", FORMS)
 def test_they_are_what_the_model_itself_looks_up(exported, form):
     model = exported[form]
@@ -94,6 +103,7 @@ def test_they_are_what_the_model_itself_looks_up(exported, form):
         assert model.rows(table.name, []).shape == (0, table.dim)
 
 
+@pytest.mark.slow
 def test_all_rows_of_a_table_can_be_asked_for_at_once(exported):
     whole = exported["whole"].rows("wide/embeddings", np.arange(3000))
     np.testing.assert_array_equal(exported["slices"].rows("wide/embeddings", range(3000)), whole)
@@ -164,7 +174,7 @@ def changed(model, directory, tables):
 
 
 def test_a_model_without_recorded_tables_predicts_and_says_what_to_do(exported, tmp_path):
-    model = changed(exported["whole"], tmp_path, None)
+    model = changed(exported["slices"], tmp_path, None)
     assert model.predict({**BATCH, "token": np.arange(20)})
     for ask in (lambda: model.tables, lambda: model.rows("wide/embeddings", [0])):
         with pytest.raises(UserError, match="recorded no tables; export the model again"):
@@ -182,4 +192,4 @@ def test_a_model_without_recorded_tables_predicts_and_says_what_to_do(exported, 
 )
 def test_tables_that_are_not_those_of_the_model_are_refused(exported, tmp_path, tables, message):
     with pytest.raises(UserError, match=message):
-        changed(exported["whole"], tmp_path, tables)
+        changed(exported["slices"], tmp_path, tables)

@@ -82,7 +82,7 @@ def test_each_occurrence_counts_as_keras_counts_it(name, combination):
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
 
 
-@pytest.mark.quick("adam")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["adagrad", "adam", "ftrl", "rmsprop"])
 def test_their_sum_counts_otherwise_for_optimizers_that_divide_by_squares(name):
     found = [trained(make(name, "alone"), False, is_each) for is_each in (True, False)]

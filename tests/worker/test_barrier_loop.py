@@ -182,6 +182,7 @@ def test_a_closure_that_is_begun_again_trains_no_batch_twice(manifest):
     assert_same(trainer, train_rounds(manifest, Plain(), rounds))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [Sync(), Bounded(max_staleness=2)], ids=str)
 def test_a_closure_of_a_lease_that_is_over_takes_nobodys_place(manifest, mode):
     trainer = reused(manifest, task=Plain(), batch_size=BATCH, members=2, mode=mode)

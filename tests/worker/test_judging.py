@@ -82,6 +82,7 @@ def test_predictions_are_those_of_before_the_push(manifest):
     assert np.abs(after - prediction).max() > 1e-4
 
 
+@pytest.mark.slow
 def test_without_a_judge_nothing_is_counted(manifest):
     trainer = Trainer(manifest, batch_size=BATCH)
     assert trained(trainer).judged.size == 0

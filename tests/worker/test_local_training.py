@@ -145,16 +145,10 @@ def copy_of(trainer, steps, numbers, workers=2):
     return copy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [
-        "rmsprop",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in (*OPTIMIZERS, "adam_forgetful")
-            if name != "rmsprop" and not name.startswith("ftrl")
-        ),
-    ],
+    [name for name in (*OPTIMIZERS, "adam_forgetful") if not name.startswith("ftrl")],
 )
 def test_a_worker_far_behind_leaves_squares_squares(manifest, name):
     """Large gradients, then small ones of a fast worker; a slow one has pulled in between."""

@@ -173,7 +173,7 @@ def test_keys_of_a_batch_whose_rows_made_room_have_none():
     assert keyed.counts()["dropped"] == 30 - len(known)
 
 
-@pytest.mark.quick("3")
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [1, 3])
 def test_new_keys_are_refused_and_counted_where_nothing_is_evicted(parts):
     keyed = Keyed(parts, max_rows=30, evict_first="none")
@@ -305,6 +305,7 @@ def test_rows_of_unknown_keys_never_change(unknown):
     np.testing.assert_array_equal(rows, np.full_like(rows, 2.0 if unknown == "mean" else 0.0))
 
 
+@pytest.mark.slow
 def test_keys_are_admitted_when_they_have_occurred_often_enough():
     keyed = Keyed(admit_after=3)
     keyed.train([1, 1, 2])

@@ -122,6 +122,7 @@ def test_what_needs_ps_is_refused_without(tmp_path, part, settings, message):
         inputs_of(experiment, tmp_path, Cluster(("h:1",), ("h:2",)))
 
 
+@pytest.mark.slow
 def test_the_launcher_prints_the_chief_s_plan_and_starts_nothing(data, tmp_path):
     argv = ["cloud.local", "--workers=2", "--ps=3", "--dry_run", "--"]
     done = run(*argv, *flags(data, tmp_path / "job", "--ps_memory=2GiB"))

@@ -138,6 +138,7 @@ def test_a_repeated_deploy_changes_nothing(cluster, controller, job_dir):
     assert only(cluster, "Deployment")["metadata"]["generation"] == 1
 
 
+@pytest.mark.slow
 def test_a_rollback_brings_the_version_before_back(cluster, controller, job_dir, capfd):
     assert send(job_dir, "--version=2") == 0
     assert send(job_dir, "--version=3", "--machine=memory=2GiB") == 0
