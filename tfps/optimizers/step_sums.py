@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras.optimizers import schedules
 
 from tfps.optimizers import outlook
-from tfps.optimizers.outlook import END, Outlooks, Series
+from tfps.optimizers.outlook import END, MOST_GROWTH, Outlooks, Series
 
 _MOST_BREAKS = 1024
 _FLOAT64, _FLOAT32 = 1e-12, 3e-7
@@ -282,9 +282,7 @@ class ScheduledSums(StepSums):
             outlook.cut, smooth, as_keras, schedule.breaks, schedule.noise, splits
         )
         blocks = cut()
-        growth = outlook.growth(_decline(blocks, series)) if series else 0.0
-        has_outlooks = series is not None and growth <= outlook.MOST_GROWTH
-        if growth and has_outlooks:
+        if series and 0.0 < (growth := outlook.growth(_decline(blocks, series))) <= MOST_GROWTH:
             blocks = cut(growth)
         self._starts, self._lengths = blocks.starts.astype(float), blocks.lengths.astype(float)
         self._sums = [outlook.sums(blocks, each) for each in (RATE, SQUARE, LOG_KEPT, FLIPS)]
@@ -293,11 +291,13 @@ class ScheduledSums(StepSums):
             polynomials[1:, 0] = np.cumsum(each)[:-1]
         self._ratio, self._outlooks = 0.0, None
         self.may_flip = bool(blocks.values[:, :, FLIPS].any())
-        if series and has_outlooks:
+        if not series:
+            return
+        decline = _decline(blocks, series)
+        if outlook.growth(decline) <= MOST_GROWTH:
             self._ratio = series.ratio
             signs = 1.0 - 2.0 * blocks.values[:, :, FLIPS]
             kept = signs * np.exp(blocks.values[:, :, LOG_KEPT])
-            decline = _decline(blocks, series)
             self._outlooks = Outlooks(blocks, series.ratio, blocks.values[:, :, 4], kept, decline)
 
     def until(self, steps: tf.Tensor, function: int) -> tf.Tensor:

@@ -197,11 +197,12 @@ class _Drawing(NamedTuple):
     @classmethod
     def of(cls, table: Table) -> "_Drawing":
         """The drawing of a table; of one whose rows are not drawn by element, zeros."""
-        initializer, config = table.initializer, table.initializer.get_config()
+        initializer = table.initializer
         if not is_drawn_by_element(initializer):
             return cls(None, np.float32(0), np.float32(0))
         if isinstance(initializer, keras.initializers.VarianceScaling):
             return cls._of_variance(table)
+        config = initializer.get_config()
         if isinstance(initializer, keras.initializers.RandomUniform):
             low, high = np.float32(config["minval"]), np.float32(config["maxval"])
             return cls(tf.random.stateless_uniform, high - low, low)
