@@ -306,7 +306,7 @@ def test_drawn_arguments_are_refused_in_a_sentence(tmp_path):
         look_at(made)
         if isinstance(made, tfps.Experiment):
             named = made.data if made.data.train else dataclasses.replace(made.data, train=data)
-            # Whoever says so waits for datasets that do not come.
+            # No dataset comes here: a long follow_seconds would only wait.
             named = dataclasses.replace(named, follow_seconds=min(named.follow_seconds, 1.0))
             run = dataclasses.replace(made, data=named)
             inputs_of(run, tmp_path / "job")

@@ -24,7 +24,6 @@ def pins(kind):
     return {each[1].replace("_", "-"): each[2] for each in found}
 
 
-@pytest.mark.slow
 def test_hadolint_finds_nothing():
     program = pathlib.Path(sys.executable).parent / "hadolint"
     done = subprocess.run([program, ROOT / "Dockerfile"], capture_output=True, text=True)

@@ -174,7 +174,6 @@ def test_a_run_that_follows_datasets_resumes_none_that_did_not(manifest, tmp_pat
         restore(directory.latest(), trainer.store, followed)
 
 
-@pytest.mark.slow
 def test_a_state_that_is_saved_already_is_not_written_again(manifest, tmp_path):
     trainer = trained(manifest)
     directory = CheckpointDirectory(JobDir(tmp_path))

@@ -66,11 +66,12 @@ def manifest(tmp_path_factory):
 
 
 class Exported(dict):
-    """The model by the form in which it is exported: its rows lie on two ps, in some chunks."""
+    """The model by the form in which it is exported: its rows lie on three ps, in some chunks."""
 
     def __init__(self, manifest, directory):
         super().__init__()
-        self._trainer, self._directory = Trainer(manifest, Shown(), parts=2), directory
+        self._trainer, self._directory = Trainer(manifest, Shown(), parts=3), directory
+        self._trainer.coordinator.train(self._trainer.queue(), lambda: False, lambda progress: None)
 
     def __missing__(self, name):
         with pytest.MonkeyPatch.context() as patch:

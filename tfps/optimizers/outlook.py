@@ -17,9 +17,7 @@ _TESTED = 0.5 * (1 - np.cos(np.pi * np.arange(_DEGREE + 1) / _DEGREE))
 Functions = Callable[[np.ndarray], np.ndarray]
 _SHORT, _LONG = 2.0, 8.0  # logarithms of what `kept / ratio` grows to within a range
 _MOST_LOG = 600.0
-# Such a logarithm, for updates in a row in which it falls where it should not: with more there are
-# no outlooks, which would grow beyond what float64 holds.
-MOST_GROWTH = 12.0
+_MOST_GROWTH = 12.0  # such a logarithm, for updates in a row in which it falls where it should not
 SHORTEST = 16  # a shorter range is cut into single updates
 
 
@@ -191,7 +189,7 @@ class Outlooks:
         decline: np.ndarray,  # logarithm of the size of `kept / ratio`, summed over a range, `[k]`
     ):
         # Whether the outlook begins with 0.
-        self.is_forward = _greatest_fall(decline) > MOST_GROWTH
+        self.is_forward = _greatest_fall(decline) > _MOST_GROWTH
         values = factors
         matrix = (kept - ratio)[:, :, np.newaxis] * powers(blocks.places, _DEGREE)
         matrix -= ratio * changes(blocks, _DEGREE)
@@ -259,6 +257,11 @@ class Outlooks:
 def growth(decline: np.ndarray) -> float:
     """The logarithm of how much an error may grow from one range to another."""
     return min(_greatest_fall(decline), _greatest_fall(-decline))
+
+
+def exist(decline: np.ndarray) -> bool:
+    """Whether outlooks can be computed: they would not grow beyond what float64 holds."""
+    return growth(decline) <= _MOST_GROWTH
 
 
 def _greatest_fall(changes: np.ndarray) -> float:

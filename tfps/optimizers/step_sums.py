@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras.optimizers import schedules
 
 from tfps.optimizers import outlook
-from tfps.optimizers.outlook import END, MOST_GROWTH, Outlooks, Series
+from tfps.optimizers.outlook import END, Outlooks, Series
 
 _MOST_BREAKS = 1024
 _FLOAT64, _FLOAT32 = 1e-12, 3e-7
@@ -282,8 +282,10 @@ class ScheduledSums(StepSums):
             outlook.cut, smooth, as_keras, schedule.breaks, schedule.noise, splits
         )
         blocks = cut()
-        if series and 0.0 < (growth := outlook.growth(_decline(blocks, series))) <= MOST_GROWTH:
+        decline = _decline(blocks, series)
+        if (growth := outlook.growth(decline)) and outlook.exist(decline):
             blocks = cut(growth)
+            decline = _decline(blocks, series)
         self._starts, self._lengths = blocks.starts.astype(float), blocks.lengths.astype(float)
         self._sums = [outlook.sums(blocks, each) for each in (RATE, SQUARE, LOG_KEPT, FLIPS)]
         added = [each.sum(1) for each in self._sums]
@@ -291,10 +293,7 @@ class ScheduledSums(StepSums):
             polynomials[1:, 0] = np.cumsum(each)[:-1]
         self._ratio, self._outlooks = 0.0, None
         self.may_flip = bool(blocks.values[:, :, FLIPS].any())
-        if not series:
-            return
-        decline = _decline(blocks, series)
-        if outlook.growth(decline) <= MOST_GROWTH:
+        if series and outlook.exist(decline):
             self._ratio = series.ratio
             signs = 1.0 - 2.0 * blocks.values[:, :, FLIPS]
             kept = signs * np.exp(blocks.values[:, :, LOG_KEPT])
@@ -361,8 +360,10 @@ def _functions_of(rates: Rates, weight_decay: float, series: Series | None) -> o
     return values
 
 
-def _decline(blocks: outlook.Blocks, series: Series) -> np.ndarray:
+def _decline(blocks: outlook.Blocks, series: Series | None) -> np.ndarray:
     """The logarithm of the size of `kept / ratio`, summed over each range, `[k]`."""
+    if not series:
+        return np.zeros(len(blocks.lengths))
     log_kept = outlook.sums(blocks, LOG_KEPT).sum(1)
     return np.asarray(log_kept - blocks.lengths * math.log(series.ratio))
 

@@ -197,11 +197,9 @@ class _Drawing(NamedTuple):
     @classmethod
     def of(cls, table: Table) -> "_Drawing":
         """The drawing of a table; of one whose rows are not drawn by element, zeros."""
-        initializer = table.initializer
-        if not is_drawn_by_element(initializer):
+        if not is_drawn_by_element(table.initializer):
             return cls(None, np.float32(0), np.float32(0))
-        if isinstance(initializer, keras.initializers.VarianceScaling):
-            return cls._of_variance(table)
+        initializer = _without_fan(table)
         config = initializer.get_config()
         if isinstance(initializer, keras.initializers.RandomUniform):
             low, high = np.float32(config["minval"]), np.float32(config["maxval"])
@@ -212,22 +210,6 @@ class _Drawing(NamedTuple):
         }.get(type(initializer))
         stddev = config["stddev"] if unit else 0
         return cls(unit, np.float32(stddev), np.float32(mean_of(initializer)))
-
-    @classmethod
-    def _of_variance(cls, table: Table) -> "_Drawing":
-        # The scales are those of `keras.initializers.VarianceScaling`, with fan_in = rows and
-        # fan_out = dim.
-        initializer = table.initializer
-        fans = {"fan_in": table.rows, "fan_out": table.dim, "fan_avg": (table.rows + table.dim) / 2}
-        variance = initializer.scale / max(1.0, fans[initializer.mode])
-        if initializer.distribution == "uniform":
-            limit = np.float32(math.sqrt(3.0 * variance))
-            return cls(tf.random.stateless_uniform, limit + limit, -limit)
-        if initializer.distribution == "untruncated_normal":
-            return cls(tf.random.stateless_normal, np.float32(math.sqrt(variance)), np.float32(0))
-        cut = 0.87962566103423978  # standard deviation of a unit normal cut at 2
-        stddev = np.float32(math.sqrt(variance) / cut)
-        return cls(tf.random.stateless_truncated_normal, stddev, np.float32(0))
 
 
 def draw_rows(
@@ -282,3 +264,21 @@ def _bucket_rows(
         values = tf.where(is_of_unit, others, values)
     scales = of_rows([drawing.scale for drawing in drawings])
     return values * scales + of_rows([drawing.shift for drawing in drawings])
+
+
+def _without_fan(table: Table) -> keras.initializers.Initializer:
+    """Replaces an initializer that needs the whole table's shape by its equal that does not."""
+    # The scales are those of `keras.initializers.VarianceScaling`, with fan_in = rows and fan_out =
+    # dim.
+    initializer = table.initializer
+    if not isinstance(initializer, keras.initializers.VarianceScaling):
+        return initializer
+    fans = {"fan_in": table.rows, "fan_out": table.dim, "fan_avg": (table.rows + table.dim) / 2}
+    variance = initializer.scale / max(1.0, fans[initializer.mode])
+    if initializer.distribution == "uniform":
+        limit = math.sqrt(3.0 * variance)
+        return keras.initializers.RandomUniform(-limit, limit)
+    if initializer.distribution == "untruncated_normal":
+        return keras.initializers.RandomNormal(0.0, math.sqrt(variance))
+    truncated = 0.87962566103423978  # standard deviation of a unit normal cut at 2
+    return keras.initializers.TruncatedNormal(0.0, math.sqrt(variance) / truncated)

@@ -119,7 +119,6 @@ def test_a_version_is_deployed(job_dir, caplog):
     assert 'name: "clicks"' in (served(job_dir) / "models.config").read_text()
 
 
-@pytest.mark.slow
 def test_a_model_that_became_no_version_is_not(job_dir, caplog):
     assert finish(job_dir, export=None, export_refused="there") == 0
     assert not served(job_dir).exists()

@@ -21,7 +21,6 @@ def told_fixture(tmp_path, caplog):
     return of
 
 
-@pytest.mark.slow
 def test_it_is_of_the_last_run(told):
     [text] = told([*run_of(workers=4), *run_of(workers=2)])
     assert text.startswith(

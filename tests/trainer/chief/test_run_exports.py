@@ -46,7 +46,7 @@ class Patient(keras.callbacks.Callback):
 
 
 def trained(directory, task=None, has_eval=False, versions=None, **settings):
-    """The job_dir of a run of five epochs with deltas, of which every checkpoint stays.
+    """The job_dir of a run of five epochs with deltas, which keeps all its checkpoints.
 
     It ends epochs of `versions` when their versions are there.
     """

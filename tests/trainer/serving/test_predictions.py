@@ -16,9 +16,10 @@ from tfps.model.inputs import pack_signature_inputs
 RECORDS = 5
 
 
+# "kinds" has features of all kinds that the others have.
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(name, marks=[pytest.mark.slow] * (name != "kinds")) for name in TASKS],
+    params=[pytest.param(n, marks=() if n == "kinds" else pytest.mark.slow) for n in TASKS],
 )
 def served(request, tmp_path_factory):
     """A server, the model that it serves, and records."""
