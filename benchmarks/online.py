@@ -3,8 +3,9 @@
     python -m benchmarks.online --output=runs/online
 
 A dataset appears every few seconds. Afterwards two tables: what the model predicted of records
-before it learnt them, compared with the same updates in order and with the truth; and what a served
-model predicted of each dataset when it appeared, with deltas and with versions alone.
+before it learnt them, compared with the same updates in order, with a filter that is given what it
+would have to guess, and with the truth; and what a served model predicted of each dataset when it
+appeared, with deltas and with versions alone.
 """
 
 import pathlib
@@ -79,19 +80,18 @@ def _write(stream: pathlib.Path, server: Server) -> None:
 
 def _judged(job_dir: pathlib.Path) -> Iterator[tuple[str, ...]]:
     """Of each sample: the datasets, the AUC of what was predicted, the others' of the same."""
-    others, in_order = [], drift.InOrder()
+    others, in_order, best = [], drift.InOrder(), drift.Filter()
     for number in range(_FLAGS.datasets):
         columns, truth = drift.clicks(number, _FLAGS.records)
-        predicted = in_order.learn(columns)
-        others.append([roc_auc_score(columns["clicked"], each) for each in (predicted, truth)])
+        predicted = in_order.learn(columns), best.learn(columns), truth
+        others.append([roc_auc_score(columns["clicked"], each) for each in predicted])
     before = 0
     for event in recorder.read(JobDir(job_dir)):
         if isinstance(event, Sampled) and "auc" in event.judged:
             first, last = before // _FLAGS.records, (event.examples - 1) // _FLAGS.records
             before, auc = event.examples, event.judged["auc"]
-            sequential, best = np.mean(others[first : last + 1], axis=0)
-            compared = (f"{auc:.4f}", f"{auc - sequential:+.4f}", f"{auc - best:+.4f}")
-            yield f"{first}-{last}", *compared
+            compared = (f"{auc - each:+.4f}" for each in np.mean(others[first : last + 1], axis=0))
+            yield f"{first}-{last}", f"{auc:.4f}", *compared
 
 
 def _served(server: Server) -> Iterator[tuple[str, ...]]:
@@ -142,7 +142,7 @@ def main(_: list[str]) -> None:
         check=True,
     )
     _print(
-        ("datasets", "AUC before learning", "off one in order", "off the truth"),
+        ("datasets", "AUC before learning", "off one in order", "off a filter", "off the truth"),
         *_judged(job_dir),
     )
     _print(

@@ -1,0 +1,183 @@
+"""A stream of messages that is trained and served meanwhile, for an hour: delays, pauses, memory.
+
+    python -m benchmarks.endless --minutes=60 --output=runs/endless
+
+Kafka's test broker, `trainer.collect`, a job that follows its datasets and exports versions and
+deltas, and a client that follows the model. Every few seconds clicks on an item that nobody has
+seen are sent: the delay is until the client's row of it changes. `--rate` must be one that the
+machine bears, or the delays are those of a queue.
+"""
+
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import psutil
+from absl import app, flags
+
+import tfps
+from benchmarks import drift
+from tests.kafka_broker import Broker
+from tfps.export.loaded_model import ExportedModel
+from tfps.export.versions import newest_version
+from tfps.job_dir import JobDir, report
+from tfps.monitoring import recorder
+from tfps.monitoring.events import CheckpointSaved, TasksMeasured
+
+_FLAGS = flags.FLAGS
+flags.DEFINE_string("output", "runs/endless", "Directory of stream and job; its content goes.")
+flags.DEFINE_float("minutes", 60.0, "How long messages come.", lower_bound=0.5)
+flags.DEFINE_integer("rate", 4000, "Messages a second.", lower_bound=100)
+flags.DEFINE_integer("probe_seconds", 3, "Between two unseen items.", lower_bound=1)
+flags.DEFINE_float("checkpoint_seconds", 1.0, "Between two checkpoints, and deltas.")
+flags.DEFINE_float("export_seconds", 600.0, "Between two versions.")
+flags.DEFINE_list("cluster", ["--workers=2", "--ps=1"], "Arguments of cloud.local.")
+_CLICKS = 20  # on an unseen item
+_PARTS = 6  # of the time, whose memory is printed
+
+
+class Probes:
+    """Items that nobody has seen, and when the served model knew them."""
+
+    def __init__(self, job_dir: pathlib.Path):
+        self._job_dir = job_dir
+        self._sent: dict[int, float] = {}
+        self.delays: list[tuple[int, float]] = []  # the item, and seconds
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._sent)
+
+    def send(self, broker: Broker, item: int) -> None:
+        """Clicks on an item, which are there afterwards."""
+        self._sent[item] = time.monotonic()
+        broker.send(0, [_message(0, item, 1.0)] * _CLICKS)
+
+    def _watch(self) -> None:
+        while not newest_version(JobDir(self._job_dir).export):
+            time.sleep(0.1)
+        model = tfps.load_model(str(self._job_dir), follow=True)
+        while True:
+            if sent := list(self._sent.items()):
+                self._look(model, sent)
+            time.sleep(0.05)
+
+    def _look(self, model: ExportedModel, sent: list[tuple[int, float]]) -> None:
+        [table] = [each for each in model.tables if each.name.startswith("of_items")]
+        rows = model.rows(table, np.asarray([item for item, _ in sent]))[:, 0]
+        now = time.monotonic()
+        for (item, at), row in zip(sent, rows, strict=True):
+            if row:
+                self.delays.append((item, now - at))
+                del self._sent[item]
+
+
+def _message(user: int, item: int, clicked: float) -> str:
+    return f'{{"user": {user}, "item": {item}, "clicked": {clicked}}}'
+
+
+def _stream(broker: Broker, probes: Probes) -> Iterator[int]:
+    """Sends the messages of each second when it comes; how many that were."""
+    began, item = time.monotonic(), drift.ITEMS
+    for second in range(round(60 * _FLAGS.minutes)):
+        columns, _ = drift.clicks(second, _FLAGS.rate)
+        records = zip(*(columns[name].tolist() for name in columns), strict=True)
+        broker.send(second % 2, [_message(*record) for record in records])
+        if second % _FLAGS.probe_seconds == 0 and item < drift.ITEMS + drift.UNSEEN:
+            probes.send(broker, item)
+            item += 1
+            yield _CLICKS
+        yield _FLAGS.rate
+        time.sleep(max(0.0, began + second + 1 - time.monotonic()))
+
+
+def _print_delays(probes: Probes) -> None:
+    items = np.asarray([item for item, _ in probes.delays])
+    delays = np.asarray([delay for _, delay in probes.delays])
+    # Those that were sent before the first version wait for the programs' start.
+    is_warm = items >= drift.ITEMS + 60 // _FLAGS.probe_seconds
+    median, most, nearly_all = np.quantile(delays[is_warm], (0.5, 0.9, 0.99))
+    sys.stdout.write(
+        f"{is_warm.sum()} items, from the second minute on: known after {median:.1f} s in the "
+        f"median, 90 % within {most:.1f} s, 99 % within {nearly_all:.1f} s, all within "
+        f"{delays[is_warm].max():.1f} s; never known: {probes.waiting}\n"
+    )
+
+
+def _print_pauses(job_dir: JobDir) -> None:
+    saves = [each.saves for each in recorder.read(job_dir) if isinstance(each, CheckpointSaved)]
+    pauses = 1000 * np.diff([0.0, *(each.stopped_seconds for each in saves)])
+    median, nearly_all = np.quantile(pauses, (0.5, 0.99))
+    sys.stdout.write(
+        f"{len(pauses)} checkpoints stopped the workers for {median:.0f} ms in the median, 99 % "
+        f"for {nearly_all:.0f} ms at most, the longest for {pauses.max():.0f} ms\n"
+    )
+
+
+def _print_memory(by_task: dict[str, list[tuple[float, int]]]) -> None:
+    times = [at for used in by_task.values() for at, _ in used]
+    bounds = np.linspace(min(times), max(times), _PARTS + 1)
+    for task, used in sorted(by_task.items()):
+        at, taken = np.asarray(used).T
+        part = np.clip(np.searchsorted(bounds, at, side="right") - 1, 0, _PARTS - 1)
+        each = [np.median(taken[part == number]) / 2**20 for number in np.unique(part)]
+        # From the second part on: a program grows until it has done everything once.
+        change = max(each[1:]) / min(each[1:]) - 1
+        shown = " ".join(f"{mib:7.1f}" for mib in each)
+        sys.stdout.write(f"{task:>10}: {shown} MiB, within {change:.2%} from the second on\n")
+
+
+def main(_: list[str]) -> None:
+    output = pathlib.Path(_FLAGS.output)
+    shutil.rmtree(output, ignore_errors=True)
+    stream, directory = output / "stream", output / "job"
+    stream.mkdir(parents=True)
+    memory: dict[str, list[tuple[float, int]]] = {"collector": []}
+    with Broker("clicks") as broker:
+        probes = Probes(directory)
+        collector = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "trainer.collect", "--config=benchmarks/drift.py"),
+                *(f"--input={broker.url}", f"--output={stream}", "--seconds=1", "--shards=2"),
+            ]
+        )
+        job = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "cloud.local", *_FLAGS.cluster, "--"),
+                *("--config=benchmarks/drift.py", f"--job_dir={directory}"),
+                *(f"--data.train={stream}/{{epoch:06}}", "--data.follow_seconds=60"),
+                f"--train.checkpoint_seconds={_FLAGS.checkpoint_seconds}",
+                f"--train.export_seconds={_FLAGS.export_seconds}",
+                "--train.export_deltas=true",
+            ]
+        )
+        sent = 0
+        for count in _stream(broker, probes):
+            sent += count
+            memory["collector"].append(
+                (time.time(), psutil.Process(collector.pid).memory_info().rss)
+            )
+        collector.send_signal(signal.SIGTERM)
+        ended = collector.wait(), job.wait()
+    job_dir = JobDir(directory)
+    for event in recorder.read(job_dir):
+        if isinstance(event, TasksMeasured):
+            for task, usage in event.tasks.items():
+                memory.setdefault(task, []).append((usage.at, usage.memory_bytes))
+    found = report.read(job_dir)
+    trained = found["examples"]["trained"] if found else 0
+    sys.stdout.write(f"{sent:,} messages sent, {trained:,} trained; exit codes {ended}\n")
+    _print_delays(probes)
+    _print_pauses(job_dir)
+    _print_memory(memory)
+
+
+if __name__ == "__main__":
+    app.run(main)
