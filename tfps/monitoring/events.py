@@ -97,14 +97,16 @@ class Sampled(RunEvent):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpeedMeasured(RunEvent):
-    """A run that chooses its number of workers has measured one, and has chosen the next."""
+    """A run that chooses its size has measured one, and has chosen the next."""
 
     kind = "speed"
     is_urgent = True
     workers: int  # without one next to the chief
     examples_per_second: float
     chosen: int
-    is_other: bool = False  # than it was: what was measured of other numbers holds no more
+    is_other: bool = False  # than it was: what was measured of other sizes holds no more
+    ps: int = 0  # 0 also in histories of before, as the next
+    chosen_ps: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

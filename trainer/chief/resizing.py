@@ -63,8 +63,8 @@ class Resizing:
     def _chosen(self, is_whole: bool) -> Size | None:
         if self._autoscaling is None:
             return None
-        workers = self._autoscaling.wanted(is_whole)
-        return None if workers == self._size.workers else Size(workers, self._size.ps)
+        wanted = self._autoscaling.wanted(is_whole)
+        return None if wanted == self._size else wanted
 
     def _refusal(self, wanted: Size) -> str:
         if wanted == self._size:

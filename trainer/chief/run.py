@@ -30,6 +30,7 @@ from tfps.evaluation.history import Evaluations
 from tfps.job_dir import JobDir, task_files
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 from tfps.job_dir.report import FAILED, FINISHED, INTERRUPTED, reopen
+from tfps.job_dir.size import Size
 from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
 from tfps.monitoring.events import RunEvent
@@ -251,11 +252,10 @@ def _autoscaling(
     if limits.autoscale is None:
         return None
     cluster, batch_size = settings.cluster, settings.experiment.train.batch_size
-    workers = len(cluster.workers) - cluster.chief_works
-    kind = Kind(len(cluster.ps), settings.mode.name, str(batch_size))
-    tried = Tried.of(past, kind, workers)
+    now = Size(len(cluster.workers) - cluster.chief_works, len(cluster.ps))
+    tried = Tried.of(past, Kind(settings.mode.name, str(batch_size)), now)
     others = int(cluster.chief_works or not cluster.ps)
-    return Autoscaling(limits.autoscale, workers, tried, observer.measured, others)
+    return Autoscaling(limits.autoscale, now, tried, observer.measured, others)
 
 
 def _states(

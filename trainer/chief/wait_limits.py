@@ -13,15 +13,20 @@ class Autoscale(NamedTuple):
     least: int
     most: int
     seconds: float
+    most_ps: int = 0  # 0: the ps stay as many as they are
 
     @classmethod
     def parse(cls, text: str, seconds: float) -> Self:
-        """The numbers that `MIN:MAX` names."""
-        match = re.fullmatch(r"(\d+):(\d+)", text)
-        least, most = map(int, match.groups()) if match else (0, 0)
+        """The numbers that `MIN:MAX` or `MIN:MAX,PS` names."""
+        match = re.fullmatch(r"(\d+):(\d+)(?:,(\d+))?", text)
+        numbers = match.groups(default="0") if match else ("0",) * 3
+        least, most, most_ps = map(int, numbers)
         if not 0 < least < most:
-            raise UserError(f"--autoscale={text}: write MIN:MAX workers, such as 2:8")
-        return cls(least, most, seconds)
+            raise UserError(
+                f"--autoscale={text}: write MIN:MAX workers, such as 2:8, or MIN:MAX,PS for up to "
+                "PS ps too, such as 2:8,4"
+            )
+        return cls(least, most, seconds, most_ps)
 
 
 @dataclasses.dataclass(frozen=True)

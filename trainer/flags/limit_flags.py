@@ -35,11 +35,9 @@ flags.DEFINE_string(
     "autoscale",
     None,
     "Chief: MIN:MAX workers, between which the run chooses by what each of them brings, such as "
-    "2:8; where trainer.resize works.",
+    "2:8, or MIN:MAX,PS for up to PS ps too; where trainer.resize works.",
 )
-flags.DEFINE_float(
-    "autoscale_seconds", 120.0, "Chief: how long it measures each number of workers.", 1.0
-)
+flags.DEFINE_float("autoscale_seconds", 120.0, "Chief: how long it measures each size.", 1.0)
 flags.DEFINE_float(
     "task_wait_seconds",
     600.0,
@@ -93,6 +91,8 @@ def _check_autoscale(limits: Autoscale, cluster: Cluster) -> None:
     given = f"--autoscale={_FLAGS.autoscale}"
     if cluster.is_local:
         raise UserError(f"{given}, but this job is one process without workers; leave it out")
+    if limits.most_ps and not cluster.ps:
+        raise UserError(f"{given}, but this job has no ps; name workers alone")
     if limits.least < _FLAGS.min_workers:
         raise UserError(
             f"{given}: a run with --min_workers={_FLAGS.min_workers} cannot have fewer; begin "
@@ -100,8 +100,8 @@ def _check_autoscale(limits: Autoscale, cluster: Cluster) -> None:
         )
     if size.VARIABLE not in os.environ and not (_FLAGS.dry_run or _FLAGS.preflight):
         raise UserError(
-            f"{given}: what has started this run cannot change its number of workers; "
-            "cloud.local, cloud.node and --target=ssh can"
+            f"{given}: what has started this run cannot change its size; cloud.local, "
+            "cloud.node, --target=ssh and --target=slurm can"
         )
 
 
