@@ -107,7 +107,7 @@ class Launch:
             code = self._tried(run, now) if before else run(now)
             if code == EXIT_RESIZED:
                 now, before = (new or self.new_size)(), now
-                self.say(f"the run has saved: beginning again with {now}, of {before}")
+                self.say(f"the run has another size: beginning again with {now}, of {before}")
             elif code == EXIT_USER and before:
                 self.say(f"the run cannot have {now}: going back to {before}")
                 now, before = before, None

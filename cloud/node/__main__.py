@@ -25,11 +25,11 @@ from cloud.local.command import Ports
 from cloud.local.launch import Launch, check
 from cloud.local.supervisor import Limits
 from cloud.node import meeting, places
-from cloud.node.meeting import FirstMachine, Hello, OtherMachine
+from cloud.node.meeting import FirstMachine, Hello, OtherMachine, OtherSizeError
 from cloud.node.places import Place
 from cloud.node.shares import Shares
 from tfps.cluster.tf_config import LAST_PORT
-from tfps.errors import UserError
+from tfps.errors import EXIT_RESIZED, UserError
 from tfps.job_dir.size import Size
 
 _PORT = 2222
@@ -73,7 +73,7 @@ def _run(arguments: tuple[str, ...]) -> int:
     # Launchers may share a terminal, as those of mpirun do.
     tasks = sum(_counts(shares, place, spec).values())
     with Launch.begin(spec, _FLAGS.log_dir, tasks, is_live=False) as launch:
-        machine = _Machine(place, spec, launch)
+        machine = _Machine(place, spec, launch, _checksum(shares, spec.arguments))
         return launch.run_in_sizes(
             Size(shares.workers, shares.ps), machine.run, lambda: machine.link.new_size()
         )
@@ -84,8 +84,11 @@ class _Machine:
 
     link: FirstMachine | OtherMachine  # to the others
 
-    def __init__(self, place: Place, spec: JobSpec, launch: Launch):
+    def __init__(self, place: Place, spec: JobSpec, launch: Launch, checksum: str):
+        """`checksum` is of what the launcher was started with."""
         self._place = place
+        self._checksum = checksum
+        self._has_run = False
         self._spec = spec
         self._launch = launch
 
@@ -94,9 +97,12 @@ class _Machine:
         place, launch, shares = self._place, self._launch, Shares(self._place.nodes, *size)
         spec = job_spec.resized(self._spec, size)
         self.link = self._linked()
+        self._has_run = True
         with _ports(_counts(shares, place, spec)) as ports:
-            checksum = _checksum(shares, spec.arguments)
-            addresses = self.link.meet(Hello(place.rank, checksum, ports, {}))
+            try:
+                addresses = self.link.meet(Hello(place.rank, self._checksum, size, ports))
+            except OtherSizeError:
+                return EXIT_RESIZED
             if beside := addresses.get(_BESIDE):
                 own = f"--chief_worker_port={beside[0].rpartition(':')[2]}"
                 spec = dataclasses.replace(spec, arguments=(*spec.arguments, own))
@@ -117,7 +123,10 @@ class _Machine:
         launch.say(f"machine {place.rank} of {place.nodes}; the first is {place.first}:{port}")
         if place.rank:
             return OtherMachine(place, port, launch.say, _FLAGS.meet_seconds)
-        return FirstMachine(place, port, launch.say, _FLAGS.meet_seconds, launch.new_size)
+        return FirstMachine(
+            *(place, port, launch.say, _FLAGS.meet_seconds, launch.new_size),
+            is_first_run=not self._has_run,
+        )
 
 
 def _counts(shares: Shares, place: Place, spec: JobSpec) -> dict[str, int]:

@@ -39,10 +39,14 @@ class Hello:
 
     rank: int
     started: str  # a checksum of what it was started with, which is the same for all
+    size: Size  # of the run now
     ports: dict[str, list[int]]  # of its tasks by job, and "beside" the chief
-    known: dict[
-        str, list[str]
-    ]  # the addresses of all tasks by job, if it has met the others before
+    # the addresses of all tasks by job, if it has met the others before
+    known: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+
+
+class OtherSizeError(Exception):
+    """The run has another size than this launcher knew, which its `new_size` says."""
 
 
 class Peer:
@@ -87,9 +91,17 @@ class FirstMachine:
         say: Say,
         limit_seconds: float,
         new_size: Callable[[], Size],
+        *,
+        is_first_run: bool = True,
     ):
-        """Listens at the port; `new_size` says which size the chief asked for at its end."""
+        """Listens at the port.
+
+        Args:
+            new_size: The size that the chief asked for at its end.
+            is_first_run: Whether this launcher has had no run before.
+        """
         self.new_size = new_size
+        self._is_first_run = is_first_run
         self._place = place
         self._say = say
         self._limit_seconds = limit_seconds
@@ -111,7 +123,11 @@ class FirstMachine:
                 ) from None
 
     def meet(self, hello: Hello) -> Addresses:
-        """Waits for all machines; the addresses of all tasks by job."""
+        """Waits for all machines; the addresses of all tasks by job.
+
+        Raises:
+            OtherSizeError: If the others know the run in another size.
+        """
         self._hellos[0] = hello
         limit_seconds = self._limit_seconds
         began = told = time.monotonic()
@@ -127,6 +143,7 @@ class FirstMachine:
                     self._say(f"waiting for {who}, {now - began:.0f} of {limit_seconds:g} s so far")
                 if selector.select(_RETRY_SECONDS):
                     self._accept()
+                self._check_size()
         known = [each.known for each in self._hellos.values() if each.known]
         self._cluster = known[0] if known else self._found()
         for peer in self._peers.values():
@@ -189,10 +206,9 @@ class FirstMachine:
         except msgspec.ValidationError:  # somebody else
             peer.close()
             return None
-        problem = self._problem(hello)
-        if problem:
+        if answer := self._refusal(hello):
             with contextlib.suppress(OSError):
-                peer.send({"refused": problem})
+                peer.send(answer)
             peer.close()
             return None
         if before := self._peers.pop(hello.rank, None):
@@ -204,12 +220,33 @@ class FirstMachine:
             self._hosts[hello.rank] = host.removeprefix("::ffff:")
         return hello.rank
 
-    def _problem(self, hello: Hello) -> str | None:
+    def _refusal(self, hello: Hello) -> dict[str, Any]:
+        """What is said to a machine that is not taken; nothing to one that is."""
         if hello.started != self._hellos[0].started:
-            return "it was started with other flags or arguments than the first machine"
+            what = "it was started with other flags or arguments than the first machine"
+            return {"refused": what}
         if not 0 < hello.rank < self._place.nodes:
-            return f"there are {self._place.nodes} machines, and their ranks begin with 0"
-        return None
+            nodes = self._place.nodes
+            return {"refused": f"there are {nodes} machines, and their ranks begin with 0"}
+        if hello.size != self._hellos[0].size and not self._may_be_behind(hello):
+            return {"size": list(self._hellos[0].size)}
+        return {}
+
+    def _may_be_behind(self, hello: Hello) -> bool:
+        """Whether this machine was started anew while another has known the run's size."""
+        return bool(hello.known) and not self._cluster and self._is_first_run
+
+    def _check_size(self) -> None:
+        """Leaves the meeting if another machine knows the size of the run better."""
+        own = self._hellos[0].size
+        size = next((each.size for each in self._hellos.values() if each.size != own), None)
+        if size is None:
+            return
+        self.new_size = lambda: size
+        for peer in self._peers.values():
+            peer.close()
+        self._listener.close()
+        raise OtherSizeError
 
     def _found(self) -> dict[str, list[str]]:
         cluster: dict[str, list[str]] = {}
@@ -241,18 +278,24 @@ class OtherMachine:
         self._size: list[int] = []
 
     def new_size(self) -> Size:
-        """The size that the first machine has told of."""
+        """The size that the first machine has said."""
         try:
             return msgspec.convert(self._size, Size)
         except msgspec.ValidationError:
             raise RunError(f"{self._at} has not said how many tasks there are to be") from None
 
     def meet(self, hello: Hello) -> Addresses:
-        """Connects to the first machine, and waits for the addresses of all tasks by job."""
+        """Connects to the first machine, and waits for the addresses of all tasks by job.
+
+        Raises:
+            OtherSizeError: If the first machine has the run in another size.
+        """
         self._hello = hello
         began = told = time.monotonic()
         while True:
             error, cluster = self._ask()
+            if self._size:
+                raise OtherSizeError
             if cluster:
                 self._hello = dataclasses.replace(hello, known=cluster)
                 return _addresses(cluster)
@@ -299,7 +342,10 @@ class OtherMachine:
 
     def _come_again(self, since: float, events: Events, supervisor: Supervisor) -> None:
         error, cluster = self._ask()
-        if cluster:
+        if self._size:
+            self._has_heard_end = True
+            supervisor.chief_ended(EXIT_RESIZED)
+        elif cluster:
             self._say(f"the first machine, {self._at}, is back")
             self.begin(events, supervisor)
         elif time.monotonic() - since > self._limit_seconds:
@@ -331,6 +377,10 @@ class OtherMachine:
             raise UserError(
                 f"{self._at} does not take machine {self._place.rank}: {said['refused']}"
             )
+        if isinstance(said, dict) and said.get("size"):
+            self._size = said["size"]
+            peer.close()
+            return "", {}
         try:
             cluster = msgspec.convert(said, dict[str, dict[str, list[str]]])["cluster"]
         except (msgspec.ValidationError, KeyError):

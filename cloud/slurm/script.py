@@ -103,7 +103,7 @@ while true; do
     before=${tasks}
     {tasks}=$({python} -m cloud.slurm.task resize "${new_size}") || exit 2
     rm "${new_size}"
-    echo "the run has saved: beginning again with ${tasks}, of $before"
+    echo "the run has another size: beginning again with ${tasks}, of $before"
   elif [[ $code == 2 && $before ]]; then
     echo "the run cannot have ${tasks}: going back to $before"
     {tasks}=$before

@@ -147,6 +147,26 @@ def test_all_machines_begin_again_with_other_numbers_of_tasks(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_machine_that_is_lost_after_a_change_takes_the_numbers_from_the_others(
+    rank: int, machines: Machines, datasets: Datasets, job_dir: pathlib.Path
+) -> None:
+    arguments = trainer_flags(datasets.long, job_dir, *LONG)
+    launchers = machines.start_all(arguments)
+    wait_for_checkpoint(job_dir)
+    flags = (f"--job_dir={job_dir}", "--workers=3", "--ps=1")
+    done = client.run("trainer.resize", *flags, timeout=PATIENCE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    os.kill(launchers[rank].pid, signal.SIGKILL)
+    launchers[1 - rank].see(r"127\.0\.0\.\d\S* is gone")
+    launchers[rank] = machines.start(rank, arguments)
+    launchers[rank].see("beginning again with 3 workers and 1 ps, of 2 workers and 2 ps")
+    launchers[1 - rank].see(r"127\.0\.0\.\d\S* is back")
+    assert [each.finish() for each in launchers] == [0, 0]
+    check(job_dir, 12_000, 3)
+
+
+@pytest.mark.slow
 def test_a_signal_to_the_first_saves_and_ends_all(
     machines: Machines, datasets: Datasets, job_dir: pathlib.Path
 ) -> None:

@@ -51,7 +51,7 @@ def test_the_launcher_starts_what_the_chief_asks_for(write, start, tmp_path):
     launcher = start("--workers=2", "--ps=1")
     assert launcher.finish() == 0
     assert runs(launcher) == ["0 2 1", "1 3 1", "2 1 2"]
-    said = "[launcher] the run has saved: beginning again with 3 workers and 1 ps, of 2 workers and"
+    said = "[launcher] the run has another size: beginning again with 3 workers and 1 ps, of 2"
     assert said in launcher.text
     assert "exit code 75" not in launcher.text
 
