@@ -4,19 +4,25 @@ import os
 import pathlib
 import random
 
+import numpy as np
 import pytest
 from cluster_process import (
     Program,
     assert_gone,
+    checkpoints,
     local_cluster,
     read_report,
     trainer_flags,
     wait_for_checkpoint,
+    wait_until,
 )
 from datasets_on_disk import Datasets
 from launcher_fixtures import start_fixture, write_fixture  # noqa: F401
 
+from tests import settled
 from tests.loaded import client, started
+from tfps.checkpoint.saved_values import named_checkpoint
+from trainer.chief.checkpoint_export import export_checkpoint
 
 EPOCHS, LONG = 2, 12_000
 CHANGES = int(os.environ.get("TFPS_CHANGES", "0"))  # of one run, with as many kills
@@ -125,13 +131,22 @@ def test_what_cannot_be_is_answered_at_once(datasets: Datasets, job_dir: pathlib
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_many_changes_between_kills(datasets: Datasets, job_dir: pathlib.Path) -> None:
-    """`TFPS_CHANGES=20` has the numbers change so often, a task killed about each time."""
+def test_many_changes_between_kills(
+    datasets: Datasets, job_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """`TFPS_CHANGES=20` has the numbers change so often, a task killed about each time.
+
+    What the parameters are when they have ceased to change, they are after each change.
+    """
     rng = random.Random(CHANGES)
-    flags = trainer_flags(datasets.long, job_dir, *SOON, f"--train.epochs={4 + 4 * CHANGES}")
+    more = (f"--train.epochs={4 + 4 * CHANGES}", "--train.keep_checkpoints=100000")
+    flags = trainer_flags(datasets.long, job_dir, *SOON, *more)
+    flags[0] = "--config=tests/settled.py"
     size = (1, 1)
     with local_cluster(*size, flags) as program:
         wait_for_checkpoint(job_dir)
+        wait_for_steps(job_dir, settled.SETTLED)
+        saved = [newest_path(job_dir)]
         for _ in range(CHANGES or 2):
             name, task = rng.choice(sorted(program.tasks().items()))
             seen = len(program.lines)
@@ -142,7 +157,32 @@ def test_many_changes_between_kills(datasets: Datasets, job_dir: pathlib.Path) -
             code, said = resize(job_dir, *wanted)
             assert code == 0 or "instead" in said, said
             size = wanted if code == 0 else size
+            wait_for_steps(job_dir, checkpoints(job_dir)[-1]["steps"])
+            saved.append(newest_path(job_dir))
         program.terminate()
         assert program.finish() == 143, program.text
     examples = read_report(job_dir)["examples"]
     assert (examples["skipped"], examples["bad"]) == (0, 0)
+    found = [
+        trainable(path, tmp_path / f"{number}.weights.h5") for number, path in enumerate(saved)
+    ]
+    for each in found:
+        assert all(np.array_equal(each[name], values) for name, values in found[0].items())
+
+
+def newest_path(job_dir: pathlib.Path) -> pathlib.Path:
+    return sorted(job_dir.glob("checkpoints/*/commit.json"))[-1].parent
+
+
+def wait_for_steps(job_dir: pathlib.Path, steps: int) -> None:
+    """Waits for a checkpoint with more steps."""
+    wait_until(lambda: checkpoints(job_dir)[-1]["steps"] > steps)
+
+
+def trainable(checkpoint: pathlib.Path, output: pathlib.Path) -> dict[str, np.ndarray]:
+    """The trainable weights of a checkpoint's model by name."""
+    experiment = settled.get_config()
+    export_checkpoint(experiment, named_checkpoint(str(checkpoint)), str(output), form="weights")
+    model = experiment.task.build_model()
+    model.load_weights(output)
+    return {each.path: each.numpy() for each in model.trainable_variables}
