@@ -2,13 +2,19 @@ r"""Says how many machines a job needs, from a run that has trained.
 
     python -m trainer.plan JOB_DIR --examples_per_second=200000
     python -m trainer.plan JOB_DIR --deadline_hours=3
+    python -m trainer.plan --deadline_hours=3 -- --config=mine.py --data.train=data/train
 
 It prints what bounded the run, what other numbers of workers and ps are expected to do on such
-machines, and the cheapest machines of a list on which each task has its own.
+machines, and the cheapest machines of a list on which each task has its own. With the flags of a
+job behind -- it first trains that job on this machine, for about a minute.
 """
 
+import contextlib
 import math
 import pathlib
+import tempfile
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from absl import flags
 
@@ -16,32 +22,49 @@ from tfps import byte_size
 from tfps.errors import UserError
 from trainer import entry
 
+if TYPE_CHECKING:  # what it imports takes longer than --help may
+    from tfps.planner.machine_prices import MachineType
+
 _FLAGS = flags.FLAGS
+_job_flags: list[str] = []  # of a job that is to be measured first
 _MACHINES = pathlib.Path(__file__).parents[1] / "configs" / "machines.csv"
 
 
 def main() -> None:
     from trainer.console import quiet_tensorflow  # noqa: F401 - it loads TensorFlow  # isort: skip
-    from tfps.job_dir.report import FINISHED
-    from tfps.job_dir.size import Size
-    from tfps.planner import cheapest, machine_prices
-    from tfps.planner.measured_run import LEAST_SECONDS, MeasuredRun, TooShortError
+    from tfps.planner import machine_prices
     from tfps.storage import objects
-    from trainer.console import plan_text
-    from trainer.page.job_record import JobRecord
+    from trainer import measuring
 
     _check()
-    objects.check([objects.Use("--job_dir", _FLAGS.job_dir)])
     types = machine_prices.read(_FLAGS.machines or str(_MACHINES))
     network = math.inf
     if _FLAGS.network:
         network = byte_size.parse(_FLAGS.network, "--network")
-    job = JobRecord.read(_FLAGS.job_dir)
+    with contextlib.ExitStack() as stack:
+        job_dir = _FLAGS.job_dir or stack.enter_context(tempfile.TemporaryDirectory())
+        objects.check([objects.Use("--job_dir", job_dir, writes=bool(_job_flags))])
+        if _job_flags:
+            measuring.measure(_job_flags, job_dir)
+        lines = _planned(job_dir, types, network)
+    print("\n".join(lines))  # noqa: T201 - what this command is for
+
+
+def _planned(job_dir: str, types: Sequence["MachineType"], network: float) -> list[str]:
+    """The plan, line by line."""
+    from tfps.job_dir.report import FINISHED
+    from tfps.job_dir.size import Size
+    from tfps.planner import cheapest
+    from tfps.planner.measured_run import LEAST_SECONDS, MeasuredRun, TooShortError
+    from trainer.console import plan_text
+    from trainer.page.job_record import JobRecord
+
+    job = JobRecord.read(job_dir)
     try:
         run = MeasuredRun.of(job.events, network)
     except TooShortError:
         raise UserError(
-            f"--job_dir={_FLAGS.job_dir}: no run there has trained for {LEAST_SECONDS:.0f} s with "
+            f"--job_dir={job_dir}: no run there has trained for {LEAST_SECONDS:.0f} s with "
             "reports of all its tasks; train for two minutes first, such as with --workers=1 "
             "--ps=1 of python -m cloud.local"
         ) from None
@@ -60,14 +83,24 @@ def main() -> None:
     lines = [*plan_text.measured(run), "", *plan_text.sizes(run, size)]
     if wanted:
         lines += ["", *plan_text.offers(cheapest.offers(run, types, wanted), run, wanted, records)]
-    print("\n".join(lines))  # noqa: T201 - what this command is for
+    return lines
 
 
 def _check() -> None:
-    if not _FLAGS.job_dir:
-        raise UserError("name a job's directory: python -m trainer.plan JOB_DIR")
+    if not _FLAGS.job_dir and not _job_flags:
+        raise UserError(
+            "name a job's directory, python -m trainer.plan JOB_DIR, or give a job's flags behind "
+            "--, and it is trained for a minute first"
+        )
     if _FLAGS.examples_per_second and _FLAGS.deadline_hours:
         raise UserError("--examples_per_second and --deadline_hours ask the same; give one of them")
+
+
+def _without_job(arguments: Sequence[str]) -> list[str]:
+    """The arguments before those of a job."""
+    place = list(arguments).index("--") if "--" in arguments else len(arguments)
+    _job_flags.extend(arguments[place + 1 :])
+    return list(arguments[:place])
 
 
 def _define_flags() -> None:
@@ -89,4 +122,4 @@ def _define_flags() -> None:
 
 if __name__ == "__main__":
     _define_flags()
-    entry.run(main, operand="job_dir")
+    entry.run(main, operand="job_dir", rewritten=_without_job)

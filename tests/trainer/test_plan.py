@@ -2,11 +2,17 @@
 
 import pytest
 
-from tests.loaded import client
+from tests.loaded import client, started
 from tests.planner.histories import run_of
 from tests.trainer.page import jobs
+from tests.training_fixtures import dataset
 
 LIST = "type,cpus,memory,network_gbit,price_per_hour\nsmall,4,8GiB,10,0.2\n"
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    return dataset(tmp_path_factory.mktemp("data"), records=4000, shards=2)
 
 
 def planned(job_dir, *flags):
@@ -66,6 +72,39 @@ def test_where_no_machines_are_fast_enough_it_says_so(job_dir):
     done = planned(job_dir, "--examples_per_second=1e12")
     assert done.returncode == 0
     assert "No cluster of these machines is expected to reach 1,000,000,000,000" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_job_that_never_ran_is_trained_for_a_minute_first(manifest, tmp_path):
+    job = ["--config=configs/smoke.py", f"--data.train={manifest.directory}"]
+    kept = tmp_path / "job"
+    flags = ["--workers=2", "--ps=2", "--", *job, "--train.epochs=100000", "--train.batch_size=64"]
+    done = client.run("trainer.plan", str(kept), *flags, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "smoke, 1 worker and 1 ps in mode async on one machine" in done.stdout
+    assert done.stdout.split("\n\n")[1].splitlines()[1].split()[:2] == ["2", "2"]
+    assert not list(started.processes_with(f"--job_dir={kept}"))
+    again = planned(kept)
+    assert again.stdout.split("\n\n")[0] == done.stdout.split("\n\n")[0]
+
+
+def test_a_job_that_cannot_be_measured_is_no_plan(manifest, tmp_path):
+    job = ["--config=configs/smoke.py", f"--data.train={manifest.directory}"]
+    done = client.run("trainer.plan", "--", *job, "--train.batch_size=0")
+    assert done.returncode == 2
+    assert "train.batch_size" in done.stderr
+    assert "the job ended with exit code 2; its log is above" in done.stderr
+    done = client.run("trainer.plan", "--", *job, f"--job_dir={tmp_path}")
+    assert done.returncode == 2
+    assert "name the job's directory before --" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_job_that_is_too_short_is_no_plan(manifest):
+    job = ["--config=configs/smoke.py", f"--data.train={manifest.directory}"]
+    done = client.run("trainer.plan", "--", *job)
+    assert done.returncode == 2
+    assert "give it more epochs: --train.epochs" in done.stderr
 
 
 @pytest.mark.parametrize(
