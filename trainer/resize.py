@@ -47,9 +47,10 @@ def main() -> None:
         if report and report.status == report_file.FINISHED:
             raise UserError(f"{job_dir}: the run has ended before it had another size")
         if time.monotonic() - began > _FLAGS.wait_seconds:
+            request.answer("withdrawn")
             raise RunError(
-                f"{job_dir}: no chief has answered in {_FLAGS.wait_seconds:g} s (--wait_seconds): "
-                "see whether it runs; the request stays until one does"
+                f"{job_dir}: no chief has answered in {_FLAGS.wait_seconds:g} s (--wait_seconds), "
+                "and the request is withdrawn: see whether the job runs"
             )
         time.sleep(_POLL_SECONDS)
     if asked.answer != DONE:

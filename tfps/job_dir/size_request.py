@@ -16,6 +16,7 @@ class Asked:
     workers: int
     ps: int
     answer: str = ""
+    is_taken: bool = False  # a chief has ended for it
 
     @property
     def size(self) -> Size:
@@ -53,10 +54,22 @@ class SizeRequest:
         if asked and not asked.answer:
             self._write(dataclasses.replace(asked, answer=text))
 
+    def take(self) -> None:
+        """Notes that the chief ends for the request that waits, if one does."""
+        asked = self.read()
+        if asked and not asked.answer:
+            self._write(dataclasses.replace(asked, is_taken=True))
+
     def began(self, size: Size) -> None:
-        """Answers, as a run begins that has a size."""
-        if wanted := self.waiting():
-            self.answer(DONE if wanted == size else f"the run has begun with {size} instead")
+        """Answers, as a run begins that has a size.
+
+        A request that no chief has ended for stays: one that was lost meanwhile has not seen it.
+        """
+        asked = self.read()
+        if asked and not asked.answer and asked.size == size:
+            self.answer(DONE)
+        elif asked and asked.is_taken:
+            self.answer(f"the run has begun with {size} instead")
 
     def _write(self, asked: Asked) -> None:
         files.replace(self._path, msgspec.json.encode(asked) + b"\n")

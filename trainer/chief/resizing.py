@@ -41,6 +41,10 @@ class Resizing:
         """Tells who has asked that the run has begun."""
         self._request.began(self._size)
 
+    def leaving(self) -> None:
+        """Notes that the chief ends for what was asked."""
+        self._request.take()
+
     def measure(self, throughput: Throughput) -> None:
         """Chooses from now on by how fast the run is, which counts from 0."""
         if self._autoscaling:

@@ -287,6 +287,7 @@ class Training:
             indices = tuple(ps.index for ps in released)
             raise LostPsError(f"{names} left, after a checkpoint", indices)
         if (size := self._state.new_size) and not self._queue.finished:
+            self._state.resizing.leaving()
             raise ResizedError(size)
         reason = self._state.take_reason_to_change()
         if reason and not self._queue.finished:

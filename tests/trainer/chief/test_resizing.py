@@ -25,6 +25,7 @@ def test_who_asks_is_answered_by_the_run_that_has_the_size(tmp_path, launcher):
     assert before.asked() is None
     request.post(Size(1, 2))
     assert before.asked() == Size(1, 2)
+    before.leaving()
     leave_to_launcher(Size(1, 2))
     assert size.found(launcher) == Size(1, 2)
     after = Resizing(job_dir, Cluster(("a:1",), ("b:1",), ("c:1", "c:2")), 0)
@@ -39,8 +40,20 @@ def test_a_run_that_has_begun_with_another_size_says_so(tmp_path):
     again.began()
     assert request.read() is None
     request.post(Size(5, 1))
+    again.leaving()
     again.began()
     assert request.read().answer == "the run has begun with 2 workers and 1 ps instead"
+    again.leaving()
+    assert not request.waiting()
+
+
+def test_a_chief_that_was_lost_before_it_saw_a_request_answers_it_when_it_is_back(
+    tmp_path, launcher
+):
+    request, again = SizeRequest(JobDir(tmp_path)), Resizing(JobDir(tmp_path), SERVED, 0)
+    request.post(Size(5, 1))
+    again.began()
+    assert again.asked() == request.waiting() == Size(5, 1)
 
 
 @pytest.mark.usefixtures("launcher")
