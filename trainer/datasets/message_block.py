@@ -32,7 +32,8 @@ class MessageBlock(ParquetBlock):
     ) -> "MessageBlock":
         """Offsets with rows, and what is none, of so many bytes."""
         arrow = optional_imports.load("pyarrow", "kafka")
-        wanted = [name for each in layout.all for name in layout.columns_of(each)]
+        wanted = [name for each in layout.features for name in layout.columns_of(each)]
+        wanted += [each.name for each in layout.kept]
         names = dict.fromkeys([*wanted, *(name for _, row in rows for name in row)])
         columns = {name: _column(arrow, [row.get(name) for _, row in rows]) for name in names}
         batch = arrow.RecordBatch.from_pydict(columns)
