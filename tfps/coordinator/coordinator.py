@@ -29,6 +29,7 @@ class Throughput:
         self._is_counting = False
         self._since = 0.0
         self._at = 0
+        self._first: tuple[float, int] | None = None  # when the first batch was trained
         self.seconds = 0.0  # counted
         self.examples = 0  # trained in these seconds
 
@@ -46,6 +47,8 @@ class Throughput:
         elif examples > self._at:
             self._is_counting = True
         self._since, self._at = now, examples
+        if self._is_counting and self._first is None:
+            self._first = now, examples
 
     def pause(self, examples: int) -> None:
         """Leaves out the time until training resumes."""
@@ -56,6 +59,12 @@ class Throughput:
     def examples_per_second(self) -> float:
         """0 when nothing was counted."""
         return self.examples / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def with_pauses(self) -> float:
+        """Examples per second from the first trained batch to the last, all between included."""
+        since, before = self._first or (self._since, self._at)
+        return (self._at - before) / (self._since - since) if self._since > since else 0.0
 
 
 class WorkerShares:

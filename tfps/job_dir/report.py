@@ -231,6 +231,7 @@ class Report:
     keys: Mapping[str, KeyTotals] = dataclasses.field(default_factory=dict)
     seconds: float = 0.0
     examples_per_second: float = 0.0
+    examples_per_second_with_pauses: float = 0.0
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
     progressive: Mapping[str, float] = dataclasses.field(default_factory=dict)
     evaluations: list[EvaluationRow] = dataclasses.field(default_factory=list)

@@ -96,6 +96,7 @@ def training_counts(engine: Engine, queue: LeaseQueue) -> dict[str, Any]:
             for table, counts in group.counts().items()
         },
         "examples_per_second": round(meter.throughput.examples_per_second, 1),
+        "examples_per_second_with_pauses": round(meter.throughput.with_pauses, 1),
         "storage_retries": objects.count(),
     }
 

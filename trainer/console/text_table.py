@@ -58,7 +58,7 @@ def job_summary(job_dir: str, report: Report) -> list[str]:
             f"{examples.trained:,} records in {report.epochs} {passes} and {report.steps:,} steps; "
             f"{examples.skipped} skipped, {examples.repeated} repeated, {examples.bad} bad",
         ),
-        ("speed", f"{report.examples_per_second:,.0f} examples/s, {report.seconds:.0f} s in all"),
+        ("speed", _speed(report)),
     ]
     if report.followed:
         rows += [("not taken", note) for note in report.followed.notes]
@@ -96,6 +96,13 @@ def _best(best: BestEvaluation, count: int) -> str:
         f"of {count} evaluations by {best.metric}: {values} (epoch {found.epoch}, "
         f"{found.steps:,} steps)"
     )
+
+
+def _speed(report: Report) -> str:
+    speed = f"{report.examples_per_second:,.0f} examples/s"
+    if whole := report.examples_per_second_with_pauses:  # older reports have none
+        speed += f", {whole:,.0f} with what lies between epochs"
+    return f"{speed}, {report.seconds:.0f} s in all"
 
 
 def _shares(workers: Sequence[WorkerShare]) -> str:
