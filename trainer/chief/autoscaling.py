@@ -45,7 +45,7 @@ class Tried(NamedTuple):
                 if not is_same:
                     found, last = cls({}, set()), None
             elif isinstance(event, SpeedMeasured) and is_same:
-                found.note_begun(last, _measured(event))
+                found.note_begun(last, _size_of(event))
                 found.note(event)
                 last = event
         found.note_begun(last, now)
@@ -55,12 +55,12 @@ class Tried(NamedTuple):
         if event.is_other:
             self.speeds.clear()
             self.refused.clear()
-        self.speeds[_measured(event)] = event.examples_per_second
+        self.speeds[_size_of(event)] = event.examples_per_second
 
     def note_begun(self, last: SpeedMeasured | None, now: Size) -> None:
         """Takes note of the size that a run has begun with after a choice."""
-        if last and now == _measured(last) != _chosen(last):
-            self.refused.add(_chosen(last))
+        if last and now == _size_of(last) != _choice_of(last):
+            self.refused.add(_choice_of(last))
 
     def next(self, now: Size, limits: Autoscale, others: int) -> Size:
         """The size to have next; `others` train besides the workers."""
@@ -83,11 +83,11 @@ class Tried(NamedTuple):
         return Size(found.workers - others, found.ps)
 
 
-def _measured(event: SpeedMeasured) -> Size:
+def _size_of(event: SpeedMeasured) -> Size:
     return Size(event.workers, event.ps)
 
 
-def _chosen(event: SpeedMeasured) -> Size:
+def _choice_of(event: SpeedMeasured) -> Size:
     return Size(event.chosen, event.chosen_ps)
 
 
