@@ -16,8 +16,9 @@ import numpy as np
 import psutil
 import pytest
 import tensorflow as tf
+from sklearn.metrics import roc_auc_score
 
-from benchmarks import cases, checkpoint, input, models, systems, table
+from benchmarks import cases, checkpoint, drift, input, models, systems, table
 from benchmarks.cases import SYSTEMS, Case
 from benchmarks.measurement import Failed, Window, measure
 from benchmarks.peers import start
@@ -413,3 +414,13 @@ def test_a_short_run(tmp_path):
     assert result.returncode == 0
     results = Results(tmp_path / "results.jsonl", Case)
     assert results.systems(Case("dense_100", rows=0)) == ["tfps-local", "tutorial-keras"]
+
+
+def test_what_is_given_the_spread_learns_drifting_clicks_better_and_the_truth_is_best():
+    filtered, in_order, aucs = drift.Filter(), drift.InOrder(), []
+    for number in range(6):
+        columns, truth = drift.clicks(number, 5000)
+        predicted = in_order.learn(columns), filtered.learn(columns), truth
+        aucs.append([roc_auc_score(columns["clicked"], each) for each in predicted])
+    sequential, best, true = np.mean(aucs[2:], axis=0)
+    assert 0.55 < sequential < best < true
