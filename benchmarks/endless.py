@@ -45,7 +45,7 @@ _PARTS = 6  # of the time, whose memory is printed
 class Probes:
     """Items that nobody has seen, and when the served model knew them."""
 
-    def __init__(self, job_dir: pathlib.Path):
+    def __init__(self, job_dir: JobDir):
         self._job_dir = job_dir
         self._sent: dict[int, float] = {}
         self.delays: list[tuple[int, float]] = []  # the item, and seconds
@@ -61,7 +61,7 @@ class Probes:
         broker.send(0, [_message(0, item, 1.0)] * _CLICKS)
 
     def _watch(self) -> None:
-        while not newest_version(JobDir(self._job_dir).export):
+        while not newest_version(self._job_dir.export):
             time.sleep(0.1)
         model = tfps.load_model(str(self._job_dir), follow=True)
         while True:
@@ -134,45 +134,41 @@ def _print_memory(by_task: dict[str, list[tuple[float, int]]]) -> None:
         sys.stdout.write(f"{task:>10}: {shown} MiB, within {change:.2%} from the second on\n")
 
 
+def _started(module: str, *arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", module, *arguments])
+
+
 def main(_: list[str]) -> None:
     output = pathlib.Path(_FLAGS.output)
     shutil.rmtree(output, ignore_errors=True)
-    stream, directory = output / "stream", output / "job"
+    stream, job_dir = output / "stream", JobDir(output / "job")
     stream.mkdir(parents=True)
     memory: dict[str, list[tuple[float, int]]] = {"collector": []}
     with Broker("clicks") as broker:
-        probes = Probes(directory)
-        collector = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "trainer.collect", "--config=benchmarks/drift.py"),
-                *(f"--input={broker.url}", f"--output={stream}", "--seconds=1", "--shards=2"),
-            ]
+        probes = Probes(job_dir)
+        collector = _started(
+            *("trainer.collect", "--config=benchmarks/drift.py", f"--input={broker.url}"),
+            *(f"--output={stream}", "--seconds=1", "--shards=2"),
         )
-        job = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "cloud.local", *_FLAGS.cluster, "--"),
-                *("--config=benchmarks/drift.py", f"--job_dir={directory}"),
-                *(f"--data.train={stream}/{{epoch:06}}", "--data.follow_seconds=60"),
-                f"--train.checkpoint_seconds={_FLAGS.checkpoint_seconds}",
-                f"--train.export_seconds={_FLAGS.export_seconds}",
-                "--train.export_deltas=true",
-            ]
+        job = _started(
+            *("cloud.local", *_FLAGS.cluster, "--", "--config=benchmarks/drift.py"),
+            *(f"--job_dir={job_dir}", f"--data.train={stream}/{{epoch:06}}"),
+            *("--data.follow_seconds=60", "--train.export_deltas=true"),
+            f"--train.checkpoint_seconds={_FLAGS.checkpoint_seconds}",
+            f"--train.export_seconds={_FLAGS.export_seconds}",
         )
-        sent = 0
+        process, sent = psutil.Process(collector.pid), 0
         for count in _stream(broker, probes):
             sent += count
-            memory["collector"].append(
-                (time.time(), psutil.Process(collector.pid).memory_info().rss)
-            )
+            memory["collector"].append((time.time(), process.memory_info().rss))
         collector.send_signal(signal.SIGTERM)
         ended = collector.wait(), job.wait()
-    job_dir = JobDir(directory)
     for event in recorder.read(job_dir):
         if isinstance(event, TasksMeasured):
             for task, usage in event.tasks.items():
                 memory.setdefault(task, []).append((usage.at, usage.memory_bytes))
-    found = report.read(job_dir)
-    trained = found["examples"]["trained"] if found else 0
+    found = report.load(job_dir)
+    trained = found.examples.trained if found else 0
     sys.stdout.write(f"{sent:,} messages sent, {trained:,} trained; exit codes {ended}\n")
     _print_delays(probes)
     _print_pauses(job_dir)
