@@ -71,7 +71,7 @@ def cut(
 
 
 def sums(blocks: Blocks, function: int) -> np.ndarray:
-    """The sum of a function over a range's updates up to a place, `[k, 9]`, for `polynomial`."""
+    """The sum of a function over a range's updates up to a place, `[k, 9]`: of `powers` of the place."""
     # It is a polynomial whose change from one update to the next is the function.
     lengths = blocks.lengths[:, np.newaxis].astype(float)
     found = np.zeros([len(lengths), _DEGREE + 1])
@@ -82,11 +82,6 @@ def sums(blocks: Blocks, function: int) -> np.ndarray:
     # A single update has two ends.
     found[~is_range, 1] = blocks.values[~is_range, 0, function]
     return found
-
-
-def polynomial(coefficients: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Polynomials `[k, n]` at places `[k]`."""
-    return np.asarray((coefficients * x[:, np.newaxis] ** np.arange(coefficients.shape[1])).sum(1))
 
 
 def powers(places: np.ndarray, degree: int) -> np.ndarray:
