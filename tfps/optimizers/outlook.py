@@ -71,7 +71,7 @@ def cut(
 
 
 def sums(blocks: Blocks, function: int) -> np.ndarray:
-    """The sum of a function over a range's updates up to a place, `[k, 9]`: of `powers` of the place."""
+    """The sum of a function over a range up to a place, `[k, 9]`: of `powers` of the place."""
     # It is a polynomial whose change from one update to the next is the function.
     lengths = blocks.lengths[:, np.newaxis].astype(float)
     found = np.zeros([len(lengths), _DEGREE + 1])
