@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfps.checkpoint.checkpoint import Base, Checkpoint, Increment, RowRun
 from tfps.checkpoint.keyed_snapshot import HASH_BYTES, RECORD_BYTES
+from tfps.cluster.fetching import fetched
 from tfps.store.group_layout import TRACKED_BYTES
 from tfps.store.keyed.group import KeyedGroup
 from tfps.store.partitioned_variable import CHUNK_BYTES, TensorSlice, TouchedCounts, TouchedRows
@@ -109,7 +110,7 @@ class Increments:
         keyed = [self._count_keyed(group, steps) for group in self._keyed]
         if not self._base or is_full:
             return None
-        by_run = [count.by_run.numpy() for count in counts]
+        by_run = [fetched(count.by_run) for count in counts]
         runs = list(itertools.chain.from_iterable(map(_runs, self._tracked, by_run)))
         row_bytes = {slice_.name: slice_.row_bytes + _NUMBER_BYTES for slice_ in self._tracked}
         size = self._other + sum(run.touched * row_bytes[run.tensor] for run in runs)
@@ -144,7 +145,7 @@ class Increments:
         found: collections.Counter[str] = collections.Counter()
         for slice_, count in zip(self._tracked, counts, strict=True):
             assert slice_.touched
-            by_table = count.by_table.numpy().tolist()
+            by_table = fetched(count.by_table).tolist()
             found.update(dict(zip(slice_.touched.tables, by_table, strict=True)))
         return dict(found)
 

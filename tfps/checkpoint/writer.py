@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfps.checkpoint.checkpoint import PREFIX, Increment, numbers_name, slice_specs, values_name
 from tfps.checkpoint.increments import trace_now
 from tfps.checkpoint.keyed_snapshot import KeyedSnapshot, Pace
+from tfps.cluster.fetching import fetched
 from tfps.store.partitioned_variable import TensorSlice
 
 # Of a ps. Each turn is a graph on every task, and a file that storage renames.
@@ -122,7 +123,7 @@ class SliceWriter:
         place = tf.constant(prefix)
         for save in self._saves:
             began = time.monotonic()
-            written += [each.numpy().decode() for each in save(place)]
+            written += [fetched(each).decode() for each in save(place)]
             if save is not self._saves[-1]:
                 pace.rest(time.monotonic() - began)
         return written

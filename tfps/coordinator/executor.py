@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tfps.cluster import failures
 from tfps.cluster.failures import lost_ps_behind
+from tfps.cluster.fetching import fetched
 from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.preflight import Incarnations
 from tfps.errors import RunError
@@ -260,4 +261,4 @@ def _fetch(remote: tf.distribute.coordinator.RemoteValue) -> Any:
 
 
 def _to_numpy(result: Any) -> Any:
-    return tf.nest.map_structure(lambda value: value.numpy(), result)
+    return tf.nest.map_structure(fetched, result)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from tfps.cluster.fetching import fetched
 from tfps.optimizers.update_rule import RowUpdate, Tensors, Update, UpdateRule
 from tfps.store.layout import DenseLayout
 from tfps.store.messages import EXACT, Wire, Writes
@@ -126,7 +127,7 @@ class DenseParameters:
 
     def read(self) -> list[np.ndarray]:
         flat = self.layout.join([part.read_value() for part in self._buffer.parts])
-        return [value.numpy() for value in self.layout.unflatten(flat)]
+        return [fetched(value) for value in self.layout.unflatten(flat)]
 
     def slices(self) -> list[TensorSlice]:
         return self._buffer.slices()

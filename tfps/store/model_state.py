@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
+from tfps.cluster.fetching import fetched
 from tfps.optimizers.update_rule import Tensors
 from tfps.store.layout import DenseLayout, StateLayout
 from tfps.store.mutex import Mutex
@@ -139,7 +140,7 @@ class ModelState:
             return tf.group(*writes)
 
     def read(self) -> list[np.ndarray]:
-        return [value.numpy() for value in self._pulled(self._layout.whole, self._variables, ())]
+        return [fetched(value) for value in self._pulled(self._layout.whole, self._variables, ())]
 
     def slices(self) -> list[TensorSlice]:
         shape = (self._layout.whole.total,)

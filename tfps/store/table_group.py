@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
+from tfps.cluster.fetching import fetched
 from tfps.store.group_layout import AskedIds, GroupLayout
 from tfps.store.initializers import draw_rows, write_given_rows
 from tfps.store.messages import PulledRows, ReadRows
@@ -81,7 +82,7 @@ class TableGroup(RowGroup):
                 for ids, rows in layout.runs_of(table, part, largest):
                     if len(ids):
                         numbers = tf.constant(rows, layout.id_dtype)
-                        values[ids] = self._rows.pull(part, numbers).numpy()
+                        values[ids] = fetched(self._rows.pull(part, numbers))
         return values
 
     def read_run(self, part: int, first: int, count: int) -> tf.Tensor:
@@ -98,7 +99,7 @@ class TableGroup(RowGroup):
         for part, mine, numbers in self._by_part(table, ids):
             with tf.device(self._devices[part]):
                 rows = tf.constant(numbers, self.layout.id_dtype)
-                values[mine] = self._rows.pull(part, rows).numpy()
+                values[mine] = fetched(self._rows.pull(part, rows))
         return values
 
     def tables_of(self, pulled: PulledRows) -> tf.Tensor:

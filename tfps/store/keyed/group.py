@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfps.cluster.fetching import fetched
 from tfps.errors import UserError
 from tfps.layers.dynamic_embedding import NO_ROW, TRAINED
 from tfps.optimizers.missed_updates import MissedUpdates
@@ -115,7 +116,7 @@ class KeyedGroup(RowGroup):
                 # A slice after the other, so that pulls and pushes come between.
                 first = end
                 with tf.device(device):
-                    end = int(self._forget[part](tf.constant(first, tf.int64), least).numpy())
+                    end = int(fetched(self._forget[part](tf.constant(first, tf.int64), least)))
                 first = max(first, len(self.layout.tables))
 
     def begin_rows(self, table: int, ids: np.ndarray, rows: np.ndarray) -> None:
@@ -148,7 +149,7 @@ class KeyedGroup(RowGroup):
     def read_rows(self, table: int, ids: np.ndarray) -> np.ndarray:
         asked = self.layout.ids_in_group([table], [tf.constant(ids, tf.int64)])
         pulled = self.pull(asked, is_training=False)
-        return tf.gather(pulled.rows, pulled.inverse).numpy()
+        return fetched(tf.gather(pulled.rows, pulled.inverse))
 
     def tables_of(self, pulled: PulledRows) -> tf.Tensor:
         assert pulled.tables is not None
@@ -163,7 +164,7 @@ class KeyedGroup(RowGroup):
         for part, device in enumerate(self._devices):
             with tf.device(device):
                 rows = self._sample[part](tf.constant(table), tf.constant(each))
-                found.append(self.read_numbers(part, rows).numpy())
+                found.append(fetched(self.read_numbers(part, rows)))
         return np.concatenate(found)
 
     def slices(self) -> list[TensorSlice]:
@@ -185,7 +186,7 @@ class KeyedGroup(RowGroup):
         total = np.zeros([2, len(self.layout.tables)], np.int64)
         for part, device in enumerate(self._devices):
             with tf.device(device):
-                total += self._count_since[part](tf.constant(steps, tf.int64)).numpy()
+                total += fetched(self._count_since[part](tf.constant(steps, tf.int64)))
         return total
 
     def in_order(self, part: int) -> tuple[tf.Tensor, tf.Tensor]:
@@ -210,7 +211,7 @@ class KeyedGroup(RowGroup):
         found = []
         for part, device in zip(self._parts, self._devices, strict=True):
             with tf.device(device):
-                found.append(part.counts.read().numpy())
+                found.append(fetched(part.counts.read()))
         return np.stack(found)
 
     def _pulled(
