@@ -27,11 +27,16 @@ def measure(arguments: Sequence[str], job_dir: str) -> None:
         job_dir: Where it trains.
 
     Raises:
-        UserError: If the job cannot train, or ends before.
+        UserError: If the job cannot train, ends before, or has run already.
         RunError: If nothing is measured within 15 minutes.
     """
     if any(each.lstrip("-").startswith("job_dir") for each in arguments):
         raise UserError("name the job's directory before --, or none for one that is deleted")
+    if recorder.read(JobDir(job_dir)):
+        raise UserError(
+            f"{job_dir} has a run already: leave out what stands behind --, or name another "
+            "directory"
+        )
     command = [
         *(sys.executable, "-m", "cloud.local", "--workers=1", "--ps=1", "--max_restarts=0"),
         *("--", *arguments, f"--job_dir={job_dir}"),

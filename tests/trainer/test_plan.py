@@ -88,15 +88,22 @@ def test_a_job_that_never_ran_is_trained_for_a_minute_first(manifest, tmp_path):
     assert again.stdout.split("\n\n")[0] == done.stdout.split("\n\n")[0]
 
 
-def test_a_job_that_cannot_be_measured_is_no_plan(manifest, tmp_path):
+@pytest.mark.slow
+def test_a_job_that_cannot_be_trained_is_no_plan(manifest):
     job = ["--config=configs/smoke.py", f"--data.train={manifest.directory}"]
     done = client.run("trainer.plan", "--", *job, "--train.batch_size=0")
     assert done.returncode == 2
     assert "train.batch_size" in done.stderr
     assert "the job ended with exit code 2; its log is above" in done.stderr
-    done = client.run("trainer.plan", "--", *job, f"--job_dir={tmp_path}")
+
+
+def test_a_job_that_has_run_is_not_measured_again(job_dir):
+    done = client.run("trainer.plan", "--", f"--job_dir={job_dir}")
     assert done.returncode == 2
     assert "name the job's directory before --" in done.stderr
+    done = client.run("trainer.plan", str(job_dir), "--", "--config=configs/smoke.py")
+    assert done.returncode == 2
+    assert "has a run already: leave out what stands behind --" in done.stderr
 
 
 @pytest.mark.slow
