@@ -49,7 +49,7 @@ def test_a_status_stays_below_the_lines_of_a_terminal(write, start):
     assert f"\r\x1b[K[chief] a line\r\n{bar}" in drawn
     assert f"{bar}█" not in drawn
     assert "\r\x1b[K[chief] 20 %" in drawn
-    assert drawn.endswith("\r\x1b[K")
+    assert drawn.endswith("\r\x1b[K"), drawn[-400:]
     assert "\x1b[3" not in drawn
 
 
@@ -97,5 +97,5 @@ def test_how_far_a_run_is_stays_below_the_lines_of_a_terminal(write, start):
     assert max(map(len, lines)) < 60
     erased = f"\r\x1b[{len(lines) - 1}A\x1b[J"
     assert f"{view}{erased}[chief] a line\r\n{view}" in drawn
-    assert drawn.endswith(erased)
+    assert drawn.endswith(erased), drawn[-400:]
     assert "tfps_status" not in drawn
