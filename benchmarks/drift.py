@@ -68,7 +68,7 @@ class Filter:
     """A learner that is given what it can only guess: the spread of users and of items, the bias.
 
     An extended Kalman filter, record by record, with a mean and a variance of each id's worth. An
-    item's worth decays and is drawn anew, at the speed that predicts these clicks best.
+    item's worth decays and is drawn again, at the speed that predicts these clicks best.
     """
 
     def __init__(self) -> None:

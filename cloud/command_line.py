@@ -11,6 +11,7 @@ from absl import flags
 
 from cloud import remote_target
 from cloud.help_text import help_text
+from cloud.job_spec import split_at_tasks
 from tfps.cluster.spec import JOBS
 from tfps.errors import RunError, UserError
 
@@ -61,10 +62,10 @@ def run_launcher(
 
     `text` is what its help begins with. A user's mistake is one message and code 2.
     """
-    place = list(argv).index("--") if "--" in argv else len(argv)
+    before, of_tasks = split_at_tasks(argv)
     try:
         try:
-            own = values(list(argv[:place]))[1:]
+            own = values(before)[1:]
         except flags.Error as error:
             raise UserError(explain(error, program, has_tasks=True)) from error
         if values.help:
@@ -72,7 +73,7 @@ def run_launcher(
             return 0
         if own:
             raise UserError(f"unexpected argument {own[0]!r}: put the tasks' arguments after --")
-        return run(tuple(argv[place + 1 :]))
+        return run(tuple(of_tasks))
     except (UserError, RunError) as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - an entry point's message
         return error.exit_code
@@ -141,14 +142,14 @@ class CommandLine:
 
     def parse(self, argv: Sequence[str]) -> tuple[list[str], list[str]]:
         """Parses the flags; returns what else stands before `--`, and what after."""
-        place = argv.index("--") if "--" in argv else len(argv)
-        refuse_former(argv[:place])
+        before, of_tasks = split_at_tasks(argv)
+        refuse_former(before)
         self.values.set_gnu_getopt(True)  # flags may stand behind the verb
         try:
-            own = self.values(list(argv[:place]))[1:]
+            own = self.values(before)[1:]
         except flags.Error as error:
             raise UserError(explain(error, self._program, self._has_tasks)) from None
-        return own, list(argv[place + 1 :])
+        return own, of_tasks
 
     def help(self, doc: str) -> str:
         """The program's flags, and those of the chosen target."""

@@ -161,6 +161,12 @@ class JobSpec:
         return flag_value(name, self.arguments)
 
 
+def split_at_tasks(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What stands before `--`, and the tasks' arguments, which stand behind it."""
+    place = list(argv).index("--") if "--" in argv else len(argv)
+    return list(argv[:place]), list(argv[place + 1 :])
+
+
 def flag_value(name: str, arguments: Sequence[str]) -> str:
     """The value of a flag among a task's arguments, the last of several, empty without one."""
     found = ""

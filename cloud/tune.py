@@ -14,14 +14,12 @@ import pathlib
 import signal
 import sys
 from collections.abc import Sequence
-from types import FrameType
-from typing import NoReturn
 
 from absl import flags
 
 from cloud import command_line
 from cloud.help_text import help_text
-from cloud.job_spec import flag_value
+from cloud.job_spec import flag_value, split_at_tasks
 from cloud.remote_target import say
 from cloud.tuning.search import Plan, Search
 from cloud.tuning.study import Study
@@ -51,27 +49,23 @@ _define_flags()
 
 def main(argv: Sequence[str]) -> int:
     """Runs a search; 2 for a user's mistake, 3 if trials fail one after the other."""
-    place = list(argv).index("--") if "--" in argv else len(argv)
+    before, of_tasks = split_at_tasks(argv)
     try:
         try:
-            own = _FLAGS(list(argv[:place]), known_only=True)[1:]
+            own = _FLAGS(before, known_only=True)[1:]
         except flags.Error as error:
             raise UserError(command_line.explain(error, _PROGRAM, has_tasks=True)) from None
         if _FLAGS.help:
             print(help_text(__doc__ or "", [_FLAGS[name] for name in _FLAGS]))  # noqa: T201
             return 0
-        signal.signal(signal.SIGTERM, _interrupt)
-        return _run(own, argv[place + 1 :])
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        return _run(own, of_tasks)
     except (UserError, RunError) as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - an entry point's message
         return error.exit_code
     except KeyboardInterrupt:
         say("stopped; the same command goes on where this was")
         return 128 + signal.SIGINT
-
-
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 def _run(own: Sequence[str], arguments: Sequence[str]) -> int:

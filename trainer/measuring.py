@@ -6,9 +6,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from types import FrameType
-from typing import NoReturn
 
+from cloud.job_spec import flag_value
 from tfps.errors import RunError, UserError
 from tfps.job_dir import JobDir
 from tfps.monitoring import recorder
@@ -30,7 +29,7 @@ def measure(arguments: Sequence[str], job_dir: str) -> None:
         UserError: If the job cannot train, ends before, or has run already.
         RunError: If nothing is measured within 15 minutes.
     """
-    if any(each.lstrip("-").startswith("job_dir") for each in arguments):
+    if flag_value("job_dir", arguments):
         raise UserError("name the job's directory before --, or none for one that is deleted")
     if recorder.read(JobDir(job_dir)):
         raise UserError(
@@ -61,8 +60,8 @@ def measure(arguments: Sequence[str], job_dir: str) -> None:
 
 @contextlib.contextmanager
 def _ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """Has the launcher save and end, also when this process is told to end."""
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    """Has the launcher save and end, also when this process is asked to."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield process
     finally:
@@ -70,10 +69,6 @@ def _ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]
             process.terminate()
         process.wait()
         signal.signal(signal.SIGTERM, before)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 def _is_measured(job_dir: str) -> bool:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
+from cloud.job_spec import split_at_tasks
 from tfps import byte_size
 from tfps.errors import UserError
 from trainer import entry
@@ -98,9 +99,9 @@ def _check() -> None:
 
 def _without_job(arguments: Sequence[str]) -> list[str]:
     """The arguments before those of a job."""
-    place = list(arguments).index("--") if "--" in arguments else len(arguments)
-    _job_flags.extend(arguments[place + 1 :])
-    return list(arguments[:place])
+    own, of_job = split_at_tasks(arguments)
+    _job_flags.extend(of_job)
+    return own
 
 
 def _define_flags() -> None:

@@ -233,7 +233,7 @@ class FirstMachine:
         return {}
 
     def _may_be_behind(self, hello: Hello) -> bool:
-        """Whether this machine was started anew while another has known the run's size."""
+        """Whether this machine was started again while another has known the run's size."""
         return bool(hello.known) and not self._cluster and self._is_first_run
 
     def _check_size(self) -> None:

@@ -131,15 +131,23 @@ def test_all_end_with_the_chief_s_exit_code(
     assert "train.batch_size" in launchers[0].text
 
 
-@pytest.mark.slow
-def test_all_machines_begin_again_with_other_numbers_of_tasks(
-    machines: Machines, datasets: Datasets, job_dir: pathlib.Path
-) -> None:
-    launchers = machines.start_all(trainer_flags(datasets.long, job_dir, *LONG))
+def begun_again(
+    machines: Machines, arguments: Sequence[str], job_dir: pathlib.Path
+) -> list[Program]:
+    """Launchers of a run that has got 3 workers and a ps while it trained."""
+    launchers = machines.start_all(arguments)
     wait_for_checkpoint(job_dir)
     flags = (f"--job_dir={job_dir}", "--workers=3", "--ps=1")
     done = client.run("trainer.resize", *flags, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr
+    return launchers
+
+
+@pytest.mark.slow
+def test_all_machines_begin_again_with_other_numbers_of_tasks(
+    machines: Machines, datasets: Datasets, job_dir: pathlib.Path
+) -> None:
+    launchers = begun_again(machines, trainer_flags(datasets.long, job_dir, *LONG), job_dir)
     for launcher in launchers:
         launcher.see("beginning again with 3 workers and 1 ps, of 2 workers and 2 ps")
     assert [each.finish() for each in launchers] == [0, 0]
@@ -152,11 +160,7 @@ def test_a_machine_that_is_lost_after_a_change_takes_the_numbers_from_the_others
     rank: int, machines: Machines, datasets: Datasets, job_dir: pathlib.Path
 ) -> None:
     arguments = trainer_flags(datasets.long, job_dir, *LONG)
-    launchers = machines.start_all(arguments)
-    wait_for_checkpoint(job_dir)
-    flags = (f"--job_dir={job_dir}", "--workers=3", "--ps=1")
-    done = client.run("trainer.resize", *flags, timeout=PATIENCE)
-    assert done.returncode == 0, done.stdout + done.stderr
+    launchers = begun_again(machines, arguments, job_dir)
     os.kill(launchers[rank].pid, signal.SIGKILL)
     launchers[1 - rank].see(r"127\.0\.0\.\d\S* is gone")
     launchers[rank] = machines.start(rank, arguments)

@@ -45,19 +45,17 @@ class SizeRequest:
 
     def waiting(self) -> Size | None:
         """What is asked for and has no answer."""
-        asked = self.read()
-        return asked.size if asked and not asked.answer else None
+        asked = self._unanswered()
+        return asked.size if asked else None
 
     def answer(self, text: str) -> None:
         """Says what became of the request that waits, if one does."""
-        asked = self.read()
-        if asked and not asked.answer:
+        if asked := self._unanswered():
             self._write(dataclasses.replace(asked, answer=text))
 
     def take(self) -> None:
         """Notes that the chief ends for the request that waits, if one does."""
-        asked = self.read()
-        if asked and not asked.answer:
+        if asked := self._unanswered():
             self._write(dataclasses.replace(asked, is_taken=True))
 
     def began(self, size: Size) -> None:
@@ -65,11 +63,15 @@ class SizeRequest:
 
         A request that no chief has ended for stays: one that was lost meanwhile has not seen it.
         """
-        asked = self.read()
-        if asked and not asked.answer and asked.size == size:
+        asked = self._unanswered()
+        if asked and asked.size == size:
             self.answer(DONE)
         elif asked and asked.is_taken:
             self.answer(f"the run has begun with {size} instead")
+
+    def _unanswered(self) -> Asked | None:
+        asked = self.read()
+        return asked if asked and not asked.answer else None
 
     def _write(self, asked: Asked) -> None:
         files.replace(self._path, msgspec.json.encode(asked) + b"\n")

@@ -16,8 +16,8 @@ def next_size(speeds: Mapping[Size, float], now: Size, limits: Autoscale) -> Siz
     """The size to have next, by the examples per second of those that were tried.
 
     Workers are chosen first. More ps are tried with the first number of workers that brought too
-    little, else with all; where the ps pay, more workers may.
-    The answer is one of `speeds` where nothing is left to try.
+    little, else with all; where the ps pay, more workers may. The answer is one of `speeds` where
+    nothing is left to try.
     """
     if not limits.most_ps:
         tried = _with_ps(speeds, now.ps)
