@@ -14,17 +14,16 @@ def run_on_terminal(start, environ):
     master, terminal = pty.openpty()
     subprocess.run(["stty", "cols", "60", "rows", "20"], stdin=terminal, check=True)
     launcher = start("--workers=1", "--ps=1", environ=environ, stdout=terminal)
-    os.close(terminal)
+    end = os.pidfd_open(launcher.process.pid)
     drawn = b""
     try:
-        while select.select([master], [], [], PATIENCE)[0]:
-            try:
-                data = os.read(master, 1 << 16)
-            except OSError:  # every process has closed the terminal
-                break
-            drawn += data
+        # The terminal remains open here: what it holds may be lost when the last writer closes it.
+        while master in (ready := select.select([master, end], [], [], PATIENCE)[0]):
+            drawn += os.read(master, 1 << 16)
+        assert end in ready
     finally:
-        os.close(master)
+        for descriptor in (master, terminal, end):
+            os.close(descriptor)
     return launcher.process.wait(PATIENCE), drawn.decode()
 
 
