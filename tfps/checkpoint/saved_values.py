@@ -116,13 +116,12 @@ class SavedGroup:
         """Rows and slots, `[count, size]` float32, and their last updates, `[count]` int32."""
         total, lines = self.layout.total_rows, self.row.lines
         shape, dtype = (total * lines, self.row.width), tf.as_dtype(self.row.dtype)
-        rows = _slice(self.name, shape, first * lines, count * lines, dtype)
-        slices = [dataclasses.replace(rows, lines=lines)]
+        slices = [_slice(self.name, shape, first, count, dtype, lines)]
         if self.catches_up:
             slices.append(_slice(f"{self.name}/last_update", (total,), first, count, tf.int32))
         reader.read(checkpoint, slices)
         stored, *last_updates = (slice_.variable for slice_ in slices)
-        values = self.row.decode_flat(tf.reshape(stored, [count, lines, self.row.width]))
+        values = self.row.decode_flat(stored.read_value())
         return values.numpy(), last_updates[0].numpy() if last_updates else None
 
     def read_touched(
@@ -155,12 +154,17 @@ class SavedGroup:
 
 
 def _slice(
-    name: str, shape: tuple[int, ...], first: int, count: int, dtype: tf.DType
+    name: str, shape: tuple[int, ...], first: int, count: int, dtype: tf.DType, lines: int = 0
 ) -> TensorSlice:
-    """A run of rows of a tensor, with a variable of this process to hold it."""
+    """A run of rows of a tensor, with a variable of this process to hold it.
+
+    Where `lines` are given, rows are those of a table.
+    """
     with tf.device(_DEVICE):
-        variable = tf.Variable(tf.zeros([count, *shape[1:]], dtype), trainable=False)
-    return TensorSlice(name, shape, first, count, _DEVICE, variable)
+        held = [count, *([lines] if lines else []), *shape[1:]]
+        variable = tf.Variable(tf.zeros(held, dtype), trainable=False)
+    each = lines or 1
+    return TensorSlice(name, shape, first * each, count * each, _DEVICE, variable, lines=each)
 
 
 def _cut(flat: np.ndarray, shapes: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray]:

@@ -6,18 +6,19 @@ import math
 from collections.abc import Iterator
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from tfps.optimizers.missed_updates import MissedSeries, MissedUpdates, Place, geometric
+from tfps.optimizers.missed_updates import MissedSeries, MissedUpdates, Place
 from tfps.optimizers.outlook import Series
-from tfps.optimizers.step_sums import LOG_KEPT, StepSums, highest_rate
+from tfps.optimizers.step_sums import LOG_KEPT, MOST_LOOKED_UP, StepSums, highest_rate, looked_up
 from tfps.optimizers.update_rule import RowUpdate, Slot, Tensors, Update, UpdateRule
 
 # Of the logarithm of a velocity's root: how far it falls while a series falls by this power of e,
 # in how many parts of this length at most, what fall is next to none, and after which one epsilon
 # alone is left.
 _REACH, _APART, _MOST_PARTS, _NEXT_TO_NONE, _LEFT = 4.5, 0.2, 12, 0.04, 20.0
-_MOST_LOG = 80.0
+_MOST_LOG, _NOTHING_LEFT = 80.0, 40.0
 
 
 class Adam(UpdateRule):
@@ -156,10 +157,17 @@ class Adam(UpdateRule):
 
     def _even_growth(self, count: tf.Tensor) -> tf.Tensor:
         """By how much epsilon has grown over updates of one learning rate, without decay."""
-        wide = geometric(math.log(self._ratio), count) * self._ratio
-        narrow = geometric(math.log(self.config["beta_1"]), count) * self.config["beta_1"]
+        return looked_up(self._even_growths, count)
+
+    @functools.cached_property
+    def _even_growths(self) -> np.ndarray:
+        """That over 0 to as many updates as leave anything of the series."""
         # No update multiplies it by 1: a row that nothing has touched has no root to divide by.
-        return tf.where(narrow > 0.0, tf.math.divide_no_nan(wide, narrow), 1.0)
+        logs = [math.log(self._ratio), math.log(self.config["beta_1"])]
+        most = min(math.ceil(_NOTHING_LEFT / -logs[0]), MOST_LOOKED_UP)
+        counts = np.arange(1, most + 1)
+        wide, narrow = (math.exp(log) * np.expm1(counts * log) / math.expm1(log) for log in logs)
+        return np.append(1.0, wide / narrow)
 
     def _powers(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         count = tf.cast(step + 1, tf.float32)

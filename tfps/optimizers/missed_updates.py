@@ -99,6 +99,8 @@ class MissedSeries:
         log_ratio = math.log(self._series.ratio)
         if isinstance(place, float) and place == math.inf:
             return tf.exp(missed.count * log_ratio) * sums.outlook(missed.end)
+        if isinstance(place, float) and place == 0.0:
+            return sums.kept(missed.first, missed.end) * sums.outlook(missed.first)
         count = tf.minimum(missed.count, place)
         step = missed.first + count
         return tf.exp(count * log_ratio) * sums.kept(step, missed.end) * sums.outlook(step)

@@ -18,6 +18,7 @@ Functions = Callable[[np.ndarray], np.ndarray]
 _SHORT, _LONG = 2.0, 8.0  # logarithms of what `kept / ratio` grows to within a range
 _MOST_LOG = 600.0
 _MOST_GROWTH = 12.0  # such a logarithm, for updates in a row in which it falls where it should not
+_FLAT = 1e-8  # of an outlook: by how much of itself it may change where it is taken as constant
 SHORTEST = 16  # a shorter range is cut into single updates
 
 
@@ -206,6 +207,16 @@ class Outlooks:
         grown = np.exp(np.minimum(decline if self.is_forward else -decline, _MOST_LOG))
         turns = (kept[:, 0] < 0.0) & (blocks.lengths % 2 == 1)
         self._join(met, is_long, np.where(turns, -grown, grown))
+
+    def changes_until(self, starts: np.ndarray) -> int:
+        """The first update from which on the outlook changes no more; `starts` are the ranges'."""
+        if self.is_forward:  # what it is apart grows within a range
+            return END
+        firsts = self.polynomials[:, 0]
+        changes = np.abs(self.polynomials[:, 1:]).sum(1) + np.abs(self.apart)
+        changes += np.abs(firsts - firsts[-1])
+        changing = np.flatnonzero(changes > _FLAT * np.abs(firsts[-1]))
+        return int(np.append(starts, END)[changing[-1] + 1]) if changing.size else 0
 
     def _short(self, matrix: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Polynomials that are 0 where ranges meet, and what is added to make them 1 there."""

@@ -23,6 +23,7 @@ RATE, SQUARE, LOG_KEPT, FLIPS = range(4)
 _LEAST_LOG = -70.0  # of what an update keeps that keeps nothing
 _MOST_LOG = 50.0
 _LEAST_APART = 1e-9  # of what an update keeps and of a series' ratio
+MOST_LOOKED_UP = 1 << 16  # values that a graph holds, of 8 bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -299,6 +300,18 @@ class ScheduledSums(StepSums):
             kept = signs * np.exp(blocks.values[:, :, LOG_KEPT])
             self._outlooks = Outlooks(blocks, series.ratio, blocks.values[:, :, 4], kept, decline)
 
+    @functools.cached_property
+    def _first_outlooks(self) -> np.ndarray | None:
+        """The outlook of each update up to where it changes no more, if that is not far."""
+        # An operation looks one up. A polynomial takes forty, as long as all else that is made of
+        # a batch's missed updates.
+        assert self._outlooks
+        count = self._outlooks.changes_until(self._starts)
+        if count > MOST_LOOKED_UP:
+            return None
+        with tf.init_scope(), tf.device("/CPU:0"):  # also while a graph is traced
+            return np.asarray(self._computed_outlook(tf.range(count + 1.0, dtype=tf.float64)))
+
     def until(self, steps: tf.Tensor, function: int) -> tf.Tensor:
         return _polynomial(self._sums[function], *self._within(steps)[:2])
 
@@ -307,6 +320,10 @@ class ScheduledSums(StepSums):
         return self._outlooks is not None
 
     def outlook(self, steps: tf.Tensor) -> tf.Tensor:
+        table = self._first_outlooks
+        return self._computed_outlook(steps) if table is None else looked_up(table, steps)
+
+    def _computed_outlook(self, steps: tf.Tensor) -> tf.Tensor:
         assert self._outlooks
         place, x, length = self._within(steps)
         since = (x if self._outlooks.is_forward else x - 1.0) * length
@@ -332,6 +349,14 @@ class ScheduledSums(StepSums):
         place = _place(tf.constant(self._starts), steps)
         length = tf.gather(tf.constant(self._lengths), place)
         return place, (steps - tf.gather(tf.constant(self._starts), place)) / length, length
+
+
+def looked_up(table: np.ndarray, numbers: tf.Tensor) -> tf.Tensor:
+    """The values of a function of whole numbers, given for the first ones; the last for all others.
+
+    Numbers are float64, of any shape.
+    """
+    return tf.gather(tf.constant(table), tf.cast(tf.minimum(numbers, len(table) - 1.0), tf.int32))
 
 
 @functools.lru_cache(maxsize=32)

@@ -13,7 +13,13 @@ from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.update_rule import Slot, Tensors, UpdateRule
 from tfps.store.group_layout import RowLayout
 from tfps.store.layout import Group
-from tfps.store.partitioned_variable import PartitionedVariable, TensorSlice, gather, scatter
+from tfps.store.partitioned_variable import (
+    PartitionedVariable,
+    TensorSlice,
+    gather,
+    gather_first,
+    scatter,
+)
 from tfps.store.stored_row import StoredRow, draw_noise
 
 # What updates make of rows and of each of their slots.
@@ -21,11 +27,11 @@ Change = Callable[[list[tf.Tensor]], Tensors]
 
 
 class RowVariable:
-    """One variable per ps, with a few lines for each row: those of `StoredRow`.
+    """One variable per ps, `[rows, lines, width]` of `StoredRow`.
 
     Fetching rows from all over a large memory is what costs time. So a row's values and slots lie
-    together, which takes less than half the time of TensorFlow's sparse kernels on separate
-    variables, and a pull fetches the row's own line only.
+    together, and are fetched and written as one: in less than half the time of TensorFlow's sparse
+    kernels on separate variables. A pull that needs no slots fetches the row's own line only.
     """
 
     def __init__(
@@ -44,34 +50,24 @@ class RowVariable:
 
     def read(self, part: int, rows: tf.Tensor, with_slots: bool) -> list[tf.Tensor]:
         """Rows `[u, dim]` and each slot, `[u, dim]` or `[u, 1]`, float32."""
-        first = self._first_lines(rows)
+        variable = self._variable.parts[part]
         if not with_slots or self._row.lines == 1:
-            return self._row.decode([gather(self._variable.parts[part], first)])
-        # Line by line, so that nothing that is fetched is cut, which would copy it.
-        lines = first + tf.range(self._row.lines, dtype=first.dtype)[:, tf.newaxis]
-        return self._row.decode(
-            tf.unstack(gather(self._variable.parts[part], lines), self._row.lines)
-        )
+            return self._row.decode([gather_first(variable, rows)])
+        return self._row.decode(tf.unstack(gather(variable, rows), self._row.lines, 1))
 
-    def write(
-        self, part: int, rows: tf.Tensor, values: Tensors, update: tf.Tensor
-    ) -> list[tf.Operation]:
-        first, noise = self._first_lines(rows), None
+    def write(self, part: int, rows: tf.Tensor, values: Tensors, update: tf.Tensor) -> tf.Operation:
+        noise = None
         if self._row.dtype != "float32":
             # The same noise for the same update.
             noise = draw_noise(tf.shape(values[0]), self._stream + part, update)
-        return [
-            scatter(self._variable.parts[part], first + k if k else first, line)
-            for k, line in enumerate(self._row.encode(values, noise))
-        ]
+        return self.set(part, rows, tf.stack(self._row.encode(values, noise), 1))
 
     def stored(self, part: int, rows: tf.Tensor) -> tf.Tensor:
         """Rows of a part with their slots as they are stored, `[u, lines, width]`."""
-        return gather(self._variable.parts[part], self._all_lines(rows))
+        return gather(self._variable.parts[part], rows)
 
     def set(self, part: int, rows: tf.Tensor, stored: tf.Tensor) -> tf.Operation:
-        lines = tf.reshape(self._all_lines(rows), [-1])
-        return scatter(self._variable.parts[part], lines, tf.reshape(stored, [-1, self._row.width]))
+        return scatter(self._variable.parts[part], rows, stored)
 
     def begin(self, part: int, rows: tf.Tensor, values: tf.Tensor) -> None:
         self.set(part, rows, self.begun(values))
@@ -89,27 +85,14 @@ class RowVariable:
         lines = self._row.lines
         return [dataclasses.replace(each, lines=lines) for each in self._variable.slices()]
 
-    def _first_lines(self, rows: tf.Tensor) -> tf.Tensor:
-        """Where rows of a part begin in its variable, of the shape of `rows`."""
-        if self._row.lines == 1:
-            return rows
-        if self._layout.total_rows * self._row.lines >= 2**31:
-            rows = tf.cast(rows, tf.int64)
-        return rows * self._row.lines
-
-    def _all_lines(self, rows: tf.Tensor) -> tf.Tensor:
-        """Where rows of a part and their slots are in its variable, `[u, lines]`."""
-        first = self._first_lines(rows)[:, tf.newaxis]
-        return first + tf.range(self._row.lines, dtype=first.dtype)
-
     def _line_bounds(self, part: int) -> tuple[int, int]:
         first, end = self._layout.bounds(part)
         return first * self._row.lines, end * self._row.lines
 
     def _new_part(self, part: int) -> tf.Variable:
-        first, end = self._line_bounds(part)
+        first, end = self._layout.bounds(part)
         return self._layout.new_variable(
-            [end - first, self._row.width], tf.as_dtype(self._row.dtype)
+            [end - first, self._row.lines, self._row.width], tf.as_dtype(self._row.dtype)
         )
 
 
@@ -165,7 +148,7 @@ class CurrentRows:
     ) -> list[tf.Operation]:
         """Updates rows, while nobody else does; `step` is the first of the updates."""
         last, values = self._read(part, rows, step, with_slots=True)
-        writes = self._stored.write(part, rows, make(values), step)
+        writes = [self._stored.write(part, rows, make(values), step)]
         if self._last and last is not None:
             # Rows that have seen a later update keep its number.
             later = tf.maximum(tf.cast(updates, tf.int32) - last, 0)

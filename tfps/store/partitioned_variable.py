@@ -124,6 +124,14 @@ def gather(variable: tf.Variable, rows: tf.Tensor) -> tf.Tensor:
     return tf.raw_ops.ResourceGather(resource=variable.handle, indices=rows, dtype=variable.dtype)
 
 
+def gather_first(variable: tf.Variable, rows: tf.Tensor) -> tf.Tensor:
+    """The first line of rows of a variable `[n, lines, width]`, `[u, width]`."""
+    places = tf.stack([rows, tf.zeros_like(rows)], 1)
+    return tf.raw_ops.ResourceGatherNd(
+        resource=variable.handle, indices=places, dtype=variable.dtype
+    )
+
+
 def scatter(variable: tf.Variable, rows: tf.Tensor, values: Any) -> tf.Operation:
     """Overwrites rows of a variable in place."""
     return tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=rows, updates=values)
@@ -185,8 +193,7 @@ class TensorSlice:
         # counted from the logical tensor's first row: so a chunk of a checkpoint made with another
         # number of ps overlaps few of these, and no ps has to read another's whole piece for a
         # part.
-        row_bytes = self.variable.dtype.size * math.prod(self.shape[1:])
-        stride = max(1, CHUNK_BYTES // max(1, row_bytes))
+        stride = self.lines * max(1, CHUNK_BYTES // max(1, self.row_bytes))
         first, end = self.first, self.first + self.count
         while first < end:
             until = min(end, first - first % stride + stride)
@@ -219,7 +226,8 @@ class TensorSlice:
     def write(self, first: int, value: tf.Tensor) -> tf.Operation:
         """Overwrites the rows of a chunk in place; under its device."""
         # A scatter would copy the variable first, and name each row by a number of 8 bytes.
-        start = first - self.first
+        start = (first - self.first) // self.lines
+        value = self._of_rows(value)
         return tf.raw_ops.ResourceStridedSliceAssign(
             ref=self.variable.handle,
             begin=tf.constant([start], tf.int64),
@@ -230,11 +238,13 @@ class TensorSlice:
 
     def write_rows(self, rows: tf.Tensor, values: tf.Tensor) -> None:
         """Overwrites rows of the table `[n]` with slots, and marks them; under its device."""
-        lines = rows[:, tf.newaxis] * self.lines + tf.range(self.lines, dtype=tf.int64)
-        values = tf.reshape(values, [-1, *self.shape[1:]])
-        scatter(self.variable, tf.reshape(lines, [-1]), values)
+        scatter(self.variable, rows, self._of_rows(values))
         if self.touched:
             self.touched.mark(rows)
+
+    def _of_rows(self, values: tf.Tensor) -> tf.Tensor:
+        """Values as the variable has them: rows of a table are `[n, lines, width]`."""
+        return tf.reshape(values, [-1, *self.variable.shape[1:]])
 
 
 class PartitionedVariable:
