@@ -13,7 +13,7 @@ FLAGS_OF_PARTS = {
     "sgd8": ("--mode.name=local_sgd", "--mode.sync_every=8"),
     "together": ("--mode.name=async", "--mode.batches_per_exchange=4"),
     "lazy": ("--train.row_updates=lazy",),
-    "keys": ("--config=benchmarks/embeddings_mlp_keys.py",),
+    "keys": ("--task.is_keyed=true",),
     "rowwise": ("--config=benchmarks/narrow_rows.py", "--task.row_wise=true"),
     "half": ("--config=benchmarks/narrow_rows.py", "--task.row_dtype=bfloat16"),
     "few": ("--task.max_rows=5000", "--task.evict_first=least_recent"),
@@ -59,9 +59,12 @@ SYSTEMS = (*TFPS, *_PEERS, WIRE)
 # Systems that train some of the models only.
 _ONLY = {
     **dict.fromkeys((*(x for x in _PEERS if "torch" in x), WIRE), ("embeddings_mlp", "dlrm")),
-    **dict.fromkeys((KEYS, FEW_ROWS, *NARROW), ("embeddings_mlp",)),
+    **dict.fromkeys((KEYS, FEW_ROWS), ("embeddings_mlp", "dlrm")),
+    **dict.fromkeys(NARROW, ("embeddings_mlp",)),
 }
-MODELS = ("embeddings_mlp", "dlrm", "wide_and_deep", "dense_100")  # of peers as well
+# PyTorch's for sparse gradients is lazy. fbgemm's tables have none on CPUs.
+_WITH_ADAM = {*TFPS, *(x for x in _PEERS if "keras" in x), FIT, "torch-rpc", "torch-rpc-files"}
+ADAGRAD = "adagrad"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,19 +72,22 @@ class Case:
     """One training job, the same for every system.
 
     Attributes:
-        model: One of `MODELS`, or embeddings_mlp_adam: with Adam, which only tfps trains.
+        model: One of `benchmarks/models.py`.
         rows: Rows of each of its tables; 0 for a model without tables. Of the dlrm the most.
         batch: Records per step of one worker.
+        optimizer: One of `models.OPTIMIZERS`, for tables and dense parameters.
     """
 
     model: str = "embeddings_mlp"
     rows: int = 20_000
     batch: int = 512
+    optimizer: str = ADAGRAD
 
     @property
     def name(self) -> str:
         """For people, and for `--only`."""
-        return f"{self.model} rows={self.rows} batch={self.batch}"
+        optimizer = f" {self.optimizer}" if self.optimizer != ADAGRAD else ""
+        return f"{self.model} rows={self.rows} batch={self.batch}{optimizer}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,6 +106,11 @@ class Sweep:
     title: str
     cases: dict[Case, Sequence[str]]
 
+    @property
+    def is_named(self) -> bool:
+        """Whether the field's values are names, not numbers."""
+        return all(isinstance(getattr(case, self.field), str) for case in self.cases)
+
 
 _OF_A_MODEL = ("tfps-1ps", STEP, "tutorial-tf_keras")
 _OF_A_SWEEP = (*_OF_A_MODEL, "torch-rpc", "torch-rpc-files", WIRE)
@@ -107,7 +118,7 @@ _OF_A_SWEEP = (*_OF_A_MODEL, "torch-rpc", "torch-rpc-files", WIRE)
 # Not the loops whose optimizers read or send whole tables for every step.
 _OF_THE_DLRM = (
     *("tfps-1ps", STEP, "tutorial-tf_keras", "torch-rpc", "torch-rpc-files"),
-    *("torchrec", "torchrec-files", "torchrec-dmp"),
+    *("torchrec", "torchrec-files", "torchrec-dmp", "torch-ddp"),
 )
 
 SWEEPS = {
@@ -141,9 +152,17 @@ SWEEPS = {
         },
     ),
     "row_updates": Sweep(
-        "model",
+        "optimizer",
         "Rows as Keras moves them, or lazily",
-        {Case("embeddings_mlp_adam"): ("tfps-1ps", LAZY)},
+        {Case(optimizer="adam"): ("tfps-1ps", LAZY)},
+    ),
+    "dlrm_tables": Sweep(
+        "optimizer",
+        "The DLRM with keys, and with Adam",
+        {
+            Case("dlrm", max(KAGGLE_IDS)): ("tfps-1ps", KEYS),
+            Case("dlrm", max(KAGGLE_IDS), optimizer="adam"): ("tfps-1ps", LAZY, "torch-rpc"),
+        },
     ),
     "keys": Sweep(
         "rows",
@@ -179,4 +198,5 @@ def planned(
             cases[case] = sorted(chosen, key=SYSTEMS.index)
     for case, chosen in cases.items():
         if not only or any(text in case.name for text in only):
-            yield case, [x for x in chosen if case.model in _ONLY.get(x, (case.model,))]
+            able = [x for x in chosen if case.optimizer == ADAGRAD or x in _WITH_ADAM]
+            yield case, [x for x in able if case.model in _ONLY.get(x, (case.model,))]

@@ -4,12 +4,11 @@ import pathlib
 import subprocess
 import sys
 
-from benchmarks.cases import Case
+from benchmarks.cases import ADAGRAD, Case
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CONFIGS = {
-    "embeddings_mlp": "configs/criteo.py",
-    "embeddings_mlp_adam": "benchmarks/embeddings_mlp_adam.py",
+    "embeddings_mlp": "benchmarks/embeddings_mlp.py",
     "dlrm": "benchmarks/dlrm.py",
     "wide_and_deep": "benchmarks/wide_and_deep.py",
     "dense_100": "benchmarks/dense_100.py",
@@ -19,7 +18,8 @@ CONFIGS = {
 def config_flags(case: Case) -> list[str]:
     """The flags that name a case's experiment."""
     rows = [f"--task.rows_per_table={case.rows}"] if case.rows else []
-    return [f"--config={CONFIGS[case.model]}", *rows]
+    optimizer = [f"--task.optimizer_name={case.optimizer}"] if case.optimizer != ADAGRAD else []
+    return [f"--config={CONFIGS[case.model]}", *rows, *optimizer]
 
 
 def path(parent: pathlib.Path, case: Case) -> pathlib.Path:

@@ -4,13 +4,13 @@ import dataclasses
 
 import keras
 
+import tfps
 from benchmarks import models
-from configs.criteo import Criteo
-from tfps.experiment.experiment import Experiment, Train
+from benchmarks.embeddings_mlp import EmbeddingsMlp
 
 
 @dataclasses.dataclass(frozen=True)
-class Dlrm(Criteo):
+class Dlrm(EmbeddingsMlp):
     """Criteo's features with dot products of their embeddings.
 
     Attributes:
@@ -22,9 +22,9 @@ class Dlrm(Criteo):
 
     def build_model(self) -> keras.Model:
         """Logits `[batch, 1]`."""
-        return models.dlrm(keras, self.rows_per_table)
+        return models.dlrm(keras, self.rows_per_table, self.keyed if self.is_keyed else None)
 
 
-def get_config() -> Experiment:
+def get_config() -> tfps.Experiment:
     """The experiment; its data is named by flags."""
-    return Experiment("dlrm", Dlrm(), train=Train(batch_size=512, epochs=1))
+    return tfps.Experiment("dlrm", Dlrm(), train=tfps.Train(batch_size=512, epochs=1))

@@ -14,6 +14,8 @@ LEARNING_RATES = {  # of Adagrad
     "wide_and_deep": 0.05,
     "dense_100": 0.001,
 }
+OPTIMIZERS = ("adagrad", "adam")
+ADAM_RATE = 0.001
 DENSE_NUMBERS = 32
 DENSE_LAYERS = 100
 
@@ -59,6 +61,13 @@ def build(keras: Any, name: str, rows: int) -> Any:
     return made[name](keras, rows)
 
 
+def optimizer(keras: Any, name: str, adagrad_rate: float) -> Any:
+    """The optimizer of all parameters: a name in `OPTIMIZERS`."""
+    if name == "adam":
+        return keras.optimizers.Adam(ADAM_RATE)
+    return keras.optimizers.Adagrad(adagrad_rate)
+
+
 def table_rows(name: str, rows: int) -> tuple[int, ...]:
     """Rows of each of a model's 26 tables: `rows`, of the dlrm at most as many as there are ids."""
     return tuple(min(ids, rows) if name == "dlrm" else rows for ids in KAGGLE_IDS)
@@ -81,14 +90,15 @@ def inputs(keras: Any, name: str) -> dict[str, Any]:
     }
 
 
-def dlrm(keras: Any, rows: int) -> Any:
+def dlrm(keras: Any, rows: int, table: Callable[[int], Any] | None = None) -> Any:
     """The DLRM of Naumov et al.: dot products of 26 embeddings and of what an MLP makes of numbers.
 
-    Ids are hashed into tables of `table_rows` rows.
+    Ids are hashed into tables of `table_rows` rows; `table` makes one, Keras's where it is None.
     """
     given = inputs(keras, "dlrm")
+    table = table or (lambda size: keras.layers.Embedding(size, DIM))
     vectors = [
-        keras.layers.Embedding(size, DIM)(given["categoricals"][:, index] % size)
+        table(size)(given["categoricals"][:, index] % size)
         for index, size in enumerate(table_rows("dlrm", rows))
     ]
     bottom = _hidden(keras, given["integers"], _BOTTOM)

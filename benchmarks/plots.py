@@ -34,8 +34,8 @@ def draw(results: Results, directory: pathlib.Path) -> list[pathlib.Path]:
             continue
         figure, panels = plt.subplots(1, 2, figsize=(12, 4.5))
         for axes, key in zip(panels, (SPEED, CPU), strict=True):
-            if sweep.field == "model":
-                _bars(axes, results, cases, key)
+            if sweep.is_named:
+                _bars(axes, results, cases, sweep, key)
                 if key == CPU:
                     _floor(axes, results, cases, None)
             else:
@@ -82,7 +82,7 @@ def _lines(axes: Axes, results: Results, cases: list[Case], sweep: Sweep, key: s
     axes.set_xlabel(sweep.title.lower())
 
 
-def _bars(axes: Axes, results: Results, cases: list[Case], key: str) -> None:
+def _bars(axes: Axes, results: Results, cases: list[Case], sweep: Sweep, key: str) -> None:
     measured_on = {
         system: [case for case in cases if (case, system) in results.runs] for system in SYSTEMS
     }
@@ -95,7 +95,7 @@ def _bars(axes: Axes, results: Results, cases: list[Case], key: str) -> None:
             centers, heights, width, yerr=errors, label=system, color=_COLORS[system], capsize=2
         )
     axes.set_yscale("log")
-    axes.set_xticks(range(len(cases)), [case.model for case in cases])
+    axes.set_xticks(range(len(cases)), [getattr(case, sweep.field) for case in cases])
 
 
 def _floor(axes: Axes, results: Results, cases: list[Case], sweep: Sweep | None) -> None:

@@ -63,7 +63,7 @@ def system(
         command = [
             *(flags.peer_python, "-m", "benchmarks.peers.start", peer, f"--data={data}"),
             *(f"--model={case.model}", f"--rows={case.rows}", f"--batch={case.batch}"),
-            *(f"--workers={flags.workers}", *threads, *option),
+            *(f"--optimizer={case.optimizer}", f"--workers={flags.workers}", *threads, *option),
         ]
         return System(command, "chief-0" if peer in ("tutorial", "fit") else "launcher")
     job = [

@@ -96,7 +96,7 @@ def sweep_table(results: Results, sweep: Sweep) -> str:
                     continue
                 median = results.spread(case, system, figure).median
                 ratio = results.ratio(figure, (case, system), (measured[0], system))
-                compares = ratio and case != measured[0] and sweep.field != "model"
+                compares = ratio and case != measured[0] and not sweep.is_named
                 relative = f" ({ratio.median:.2f}×)" if compares else ""  # noqa: RUF001
                 cells.append(f"{median:,.{digits}f}{relative}")
             lines.append([system, name, *cells])

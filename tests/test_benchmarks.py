@@ -381,7 +381,7 @@ def test_pictures(path, tmp_path):
     assert "![benchmark_rows](benchmark_rows.png)" in (output / "benchmarks.md").read_text()
 
 
-@pytest.mark.parametrize("model", cases.MODELS)
+@pytest.mark.parametrize("model", systems.datasets.CONFIGS)
 def test_peers_and_tfps_train_the_same_model(model):
     task = overrides.load(str(ROOT / systems.datasets.CONFIGS[model])).task
     if has_tables := hasattr(task, "rows_per_table"):

@@ -28,7 +28,7 @@ def fit(flags: argparse.Namespace, strategy: Any) -> None:
     with strategy.scope():
         model = models.build(tf_keras, flags.model, flags.rows)
         model.compile(
-            optimizer=tf_keras.optimizers.Adagrad(models.LEARNING_RATES[flags.model]),
+            optimizer=parts.optimizer(tf_keras, flags),
             loss=tf_keras.losses.BinaryCrossentropy(from_logits=True),
             steps_per_execution=STEPS_PER_EXECUTION,
         )

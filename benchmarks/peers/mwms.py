@@ -29,7 +29,7 @@ def train(flags: argparse.Namespace, counts: bool) -> None:
     )
     with strategy.scope():
         model = models.build(tf_keras, flags.model, flags.rows)
-        optimizer = tf_keras.optimizers.Adagrad(models.LEARNING_RATES[flags.model])
+        optimizer = parts.optimizer(tf_keras, flags)
         optimizer.build(model.trainable_variables)
     batches = iter(strategy.distribute_datasets_from_function(lambda _: parts.dataset(flags)))
     step = make_step(strategy, model, optimizer, flags.batch * flags.workers)

@@ -55,6 +55,7 @@ def parse() -> argparse.Namespace:
     add("--model", default="embeddings_mlp", help="a model of benchmarks/models.py")
     add("--rows", type=int, default=20_000, help="rows of each table")
     add("--batch", type=int, default=512, help="records per step of one worker")
+    add("--optimizer", default="adagrad", help="one of models.OPTIMIZERS")
     add("--input", choices=("memory", "files"), default="memory", help="of a peer in PyTorch")
     add("--workers", type=int, default=2)
     add("--ps", type=int, default=1)

@@ -26,6 +26,11 @@ def library(name: str) -> Any:
     return tf_keras
 
 
+def optimizer(keras: Any, flags: argparse.Namespace) -> Any:
+    """The optimizer of all parameters."""
+    return models.optimizer(keras, flags.optimizer, models.LEARNING_RATES[flags.model])
+
+
 def serve(flags: argparse.Namespace) -> None:
     """Serves as a worker or ps until the chief ends."""
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()

@@ -1,10 +1,10 @@
 """The peer: a parameter server written by hand on torch.distributed.rpc.
 
-The ps holds one fused table of all categoricals, the dense parameters as one vector, and
-`torch.optim.Adagrad` for both. A worker makes the batch's ids unique, pulls the distinct rows and
-the vector in one call, computes, and pushes the summed gradients in one call, which it awaits
-before its next push: the push overlaps the next pull. Batches are tensors in memory, or with
-`--input=files` read from the TFRecords that tfps reads.
+The ps holds one fused table of all categoricals and the dense parameters as one vector, with
+`torch.optim.Adagrad` for both, or `SparseAdam`, which is lazy, and `Adam`. A worker makes the
+batch's ids unique, pulls the distinct rows and the vector in one call, computes, and pushes the
+summed gradients in one call, which it awaits before its next push: the push overlaps the next pull.
+Batches are tensors in memory, or with `--input=files` read from the TFRecords that tfps reads.
 """
 
 import argparse
@@ -32,11 +32,19 @@ class Server:
         self._dense = torch.nn.Parameter(
             parameters_to_vector(Dense(flags.model).parameters()).detach()
         )
-        self._optimizer = adagrad(flags, [self._table, self._dense])
+        self._optimizers = self._made(flags)
         self._lock = threading.Lock()
         self._batch = flags.batch
         self._steps = 0
         self._lines = ProgressLines()
+
+    def _made(self, flags: argparse.Namespace) -> list[torch.optim.Optimizer]:
+        if flags.optimizer == "adam":
+            return [
+                torch.optim.SparseAdam([self._table], models.ADAM_RATE),
+                torch.optim.Adam([self._dense], models.ADAM_RATE),
+            ]
+        return [adagrad(flags, [self._table, self._dense])]
 
     @torch.no_grad()
     def pull(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -50,7 +58,8 @@ class Server:
                 ids[None], rows, self._table.shape, is_coalesced=True, check_invariants=False
             )
             self._dense.grad = dense
-            self._optimizer.step()
+            for optimizer in self._optimizers:
+                optimizer.step()
             self._steps += 1
             self._lines.show(self._steps * self._batch, loss)
 

@@ -40,7 +40,7 @@ def train(flags: argparse.Namespace, cluster: dict[str, list[str]]) -> None:
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
         model = models.build(keras, flags.model, flags.rows)
-        optimizer = keras.optimizers.Adagrad(models.LEARNING_RATES[flags.model])
+        optimizer = parts.optimizer(keras, flags)
         optimizer.build(model.trainable_variables)
     step = make_step(strategy, model, optimizer, keras)
     batches = iter(coordinator.create_per_worker_dataset(lambda: parts.dataset(flags)))
