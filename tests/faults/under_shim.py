@@ -6,14 +6,18 @@ import itertools
 import pytest
 
 from tests.faults import shim
+from tests.project import ROOT
 from tfps.checkpoint.directory import CheckpointDirectory
+from tfps.data import manifest
 from tfps.errors import RunError
+from tfps.experiment import overrides
 from tfps.job_dir import JobDir
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
 from tfps.storage import failures, files
 from tfps.storage.failures import StorageError
+from trainer.datasets.generation import generate
 
 ERRORS = ("EIO", "ESTALE", "ETIMEDOUT")
 CALLS = 200  # more than any part has
@@ -81,6 +85,13 @@ def test_what_may_pass_is_tried_again(tmp_path, faults, monkeypatch):
     faults("EIO", 1, 1)
     files.rename(str(tmp_path / "file"), str(tmp_path / "other"))
     assert files.names(str(tmp_path)) == ["other"]
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_data_that_storage_does_not_give_are_no_mistake_of_the_user(tmp_path, faults, kind):
+    generate(overrides.load(str(ROOT / "configs/smoke.py")), str(tmp_path / "data"), 64, 2)
+    # A `UserError` would end it.
+    assert each_call(faults, kind, lambda: manifest.read(str(tmp_path / "data"))) > 3
 
 
 def test_a_full_disk_is_not_waited_for(tmp_path, faults, monkeypatch):

@@ -55,7 +55,7 @@ from tfps.data.shards import (
 )
 from tfps.errors import UserError
 from tfps.storage import files
-from tfps.storage.failures import StorageError
+from tfps.storage.failures import StorageError, of_input
 
 FILE = "manifest.json"
 FORMAT = 3
@@ -167,7 +167,7 @@ def read(directory: str, flag: str = "", may_be_cut: bool = False) -> Manifest:
             raise
         raise UserError(f"{where} cannot be read: {error}") from None
     except tf.errors.OpError as error:
-        raise UserError(f"{where} cannot be read: {error.message}") from None
+        raise of_input(error, where) from None
     return dataclasses.replace(manifest, shards=shards)
 
 

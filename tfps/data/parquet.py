@@ -23,6 +23,7 @@ from tfps.data.converters import optional
 from tfps.data.row_format import BadRow, Cell, Columns, Field, RowFormat, Values
 from tfps.errors import UserError, listed
 from tfps.storage import files
+from tfps.storage.failures import of_input
 
 _MAGIC = b"PAR1"
 BLOCK_ROWS = 1024
@@ -115,7 +116,7 @@ def _opened(path: str) -> Iterator[Any]:
         with tf.io.gfile.GFile(path, "rb") as opened:
             yield parquet.ParquetFile(arrow.PythonFile(ArrowFile(opened), mode="r"))
     except tf.errors.OpError as error:
-        raise UserError(f"{path} cannot be read: {error.message}") from None
+        raise of_input(error, path) from None
     except (arrow.ArrowInvalid, OSError) as error:
         raise UserError(f"{path} is not a whole Parquet file: {error}") from None
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import tensorflow as tf
 
-from tfps.errors import RunError
+from tfps.errors import RunError, UserError
 
 PATIENCE_SECONDS = 120.0  # for which what fails with an error that may pass is tried again
 GO_ON = "when the storage answers again, rerun the same command to resume"
@@ -73,6 +73,13 @@ def explain(error: OSError | tf.errors.OpError, doing: str, path: str) -> Storag
     elif isinstance(error, OSError) and error.errno in _CLOSED:
         hint = "make it writable for this process, then rerun the same command to resume"
     return StorageError(f"{path} cannot be {doing} ({text}); {hint}", may_pass)
+
+
+def of_input(error: tf.errors.OpError, what: str) -> RunError | UserError:
+    """Why files that a user named cannot be read: it is theirs, or storage may answer later."""
+    if isinstance(error, _PASSING_KINDS):
+        return explain(error, "read", what)
+    return UserError(f"{what} cannot be read: {error.message}")
 
 
 def attempt(
