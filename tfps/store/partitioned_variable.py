@@ -126,6 +126,9 @@ def gather(variable: tf.Variable, rows: tf.Tensor) -> tf.Tensor:
 
 def gather_first(variable: tf.Variable, rows: tf.Tensor) -> tf.Tensor:
     """The first line of rows of a variable `[n, lines, width]`, `[u, width]`."""
+    if tf.executing_eagerly():
+        # Of a variable on another task TensorFlow does not know the shape then, and refuses.
+        return gather(variable, rows)[:, 0]
     places = tf.stack([rows, tf.zeros_like(rows)], 1)
     return tf.raw_ops.ResourceGatherNd(
         resource=variable.handle, indices=places, dtype=variable.dtype
