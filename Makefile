@@ -78,7 +78,7 @@ slow: install
 	$(BIN)/pytest -m 'slow and alone' --durations=20
 
 # Of a small census job, on drawn data where CENSUS is not given; KEPT has an outcome per seed and
-# the output of those that failed.
+# the output of those that failed. OUTCOMES, a file, collects outcomes of several calls.
 RUNS := 100
 FIRST := 0
 KEPT := runs/chaos
@@ -87,7 +87,7 @@ chaos: install
 	TFPS_CHAOS_RUNS=$(RUNS) TFPS_CHAOS_FIRST=$(FIRST) TFPS_CHAOS_KEPT=$(abspath $(KEPT)) \
 	  $(if $(CENSUS),TFPS_CENSUS=$(abspath $(CENSUS))) \
 	  $(BIN)/pytest -v -n 3 --dist load tests/integration/test_chaos.py; status=$$?; \
-	  $(BIN)/python -m tests.integration.chaos_table $(KEPT); exit $$status
+	  $(BIN)/python -m tests.integration.chaos_table $(KEPT) $(OUTCOMES); exit $$status
 
 # The tests of `make slow` that kill at random moments, with fewer of them there.
 KILLS := 50

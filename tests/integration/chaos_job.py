@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import json
 import os
 import pathlib
 import random
@@ -14,6 +15,7 @@ import tensorflow as tf
 from cluster_process import PATIENCE, Program, read_report
 
 from tests.counting_census import COUNT
+from tests.faults import cluster_task, shim
 from tests.integration.census_rows import census_rows
 from tests.loaded import started
 from tfps.checkpoint.saved_values import dense_values
@@ -77,6 +79,8 @@ class Disturbance:
             later) and the seconds that a stop lasts.
         chief_works: Whether another worker runs next to the chief.
         has_keys: Whether the tables have no vocabulary.
+        other_ps: How many ps it has when it is started again after its chief was asked to end.
+        storage: What storage does at which calls of each task of a job; empty for nothing.
     """
 
     mode: str
@@ -86,6 +90,8 @@ class Disturbance:
     faults: tuple[tuple[str, str, float, float], ...]
     chief_works: bool = False
     has_keys: bool = False
+    other_ps: int = 0
+    storage: tuple[str, str, int, int] | tuple[()] = ()
 
     @classmethod
     def drawn(cls, seed: int) -> "Disturbance":
@@ -104,7 +110,19 @@ class Disturbance:
         # Drawn last, so that a seed's faults are those that it always had.
         chief_works = draw.random() < 0.25
         has_keys = draw.random() < 0.25
-        return cls(mode, workers, ps, evaluator, tuple(faults), chief_works, has_keys)
+        other_ps = draw.choice([each for each in (1, 2, 3) if each != ps])
+        if draw.random() < 0.25:
+            faults.append(("term", "chief", draw.uniform(1, 2), 0.0))
+        else:
+            other_ps = ps
+        storage: tuple[str, str, int, int] | tuple[()] = ()
+        if draw.random() < 0.02 and shim.COMPILER:
+            first = int(10 ** draw.uniform(0, 2.5))
+            kind, job = draw.choice(sorted(shim.FAULTS)), draw.choice(["chief", "worker", "ps"])
+            storage = (kind, job, first, draw.choice([first, first + 10, shim.FOREVER]))
+        return cls(
+            mode, workers, ps, evaluator, tuple(faults), chief_works, has_keys, other_ps, storage
+        )
 
     def chaos(self, undisturbed: Undisturbed) -> str:
         """The faults as `--chaos` takes them.
@@ -139,12 +157,17 @@ class Job:
     job_dir: pathlib.Path
     disturbance: Disturbance
 
-    def start(self, *own: str) -> Program:
-        """Starts it with further flags of the launcher."""
+    def start(self, *own: str, is_again: bool = False) -> Program:
+        """Starts it with further flags of the launcher; again with the other number of ps."""
         drawn = self.disturbance
+        ps = drawn.other_ps if is_again and drawn.other_ps else drawn.ps
+        environ = {}
+        if drawn.storage and not is_again:
+            own = (*own, f"--module={cluster_task.__name__}")
+            environ = self._misbehaving(*drawn.storage)
         in_rounds = drawn.mode.startswith("sync")
         rate = _LEARNING_RATE * (drawn.workers + drawn.chief_works if in_rounds else 1)
-        launcher = (f"--workers={drawn.workers}", f"--ps={drawn.ps}", "--max_restarts=10")
+        launcher = (f"--workers={drawn.workers}", f"--ps={ps}", "--max_restarts=10")
         launcher += ("--evaluator",) * drawn.evaluator
         return Program(
             *launcher,
@@ -164,7 +187,15 @@ class Job:
             f"--train.checkpoint_seconds={CHECKPOINT_SECONDS}",
             "--progress_seconds=0.2",
             module="cloud.local",
+            environ=environ,
         )
+
+    def _misbehaving(self, kind: str, job: str, first: int, last: int) -> dict[str, str]:
+        """What has the storage of a job's tasks misbehave, as an environment."""
+        library = shim.compile_shim(self.job_dir.parent)
+        roots = [str(self.job_dir), str(self.data)]
+        order = {"job": job, "fault": kind, "first": first, "last": last, "roots": roots}
+        return {"LD_PRELOAD": str(library), cluster_task.ORDER: json.dumps(order)}
 
     def processes(self) -> list[psutil.Process]:
         """Those that run for it, whoever started them."""

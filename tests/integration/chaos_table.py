@@ -1,4 +1,8 @@
-"""Prints what came of the runs of `make chaos`: `python -m tests.integration.chaos_table DIR`."""
+"""Prints what came of runs of `make chaos`: `python -m tests.integration.chaos_table DIR [FILE]`.
+
+With a file the outcomes in DIR are first added to those in it, a line of JSON each by seed, and it
+is all of the file's that are printed.
+"""
 
 import json
 import pathlib
@@ -8,16 +12,39 @@ from typing import Any
 from trainer.console.text_table import text_table
 
 _COLUMNS = (
-    *("mode", "runs", "completed", "faults", "recoveries"),
+    *("", "runs", "completed", "faults", "recoveries"),
     *("trained twice", "at most", "CPU-s a run", "s a run"),
 )
 
 
 def table(outcomes: list[dict[str, Any]]) -> list[str]:
-    """Lines of the table, one for each mode and one for all."""
-    modes = sorted({outcome["mode"] for outcome in outcomes})
-    rows = [_row(mode, [x for x in outcomes if x["mode"] == mode]) for mode in modes]
+    """Lines of the table: for each mode, each kind of fault, each kind of run, and all."""
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for names_of in (_modes, _faults, _kinds):
+        found = sorted({name for outcome in outcomes for name in names_of(outcome)})
+        by_name |= {name: [x for x in outcomes if name in names_of(x)] for name in found}
+    rows = [_row(name, some) for name, some in by_name.items()]
     return text_table(_COLUMNS, [*rows, _row("all", outcomes)], range(1, len(_COLUMNS)))
+
+
+def _modes(outcome: dict[str, Any]) -> list[str]:
+    return [outcome["mode"]]
+
+
+def _faults(outcome: dict[str, Any]) -> list[str]:
+    return [f"{kind} {job}" for kind, job, *_ in outcome["faults"]]
+
+
+def _kinds(outcome: dict[str, Any]) -> list[str]:
+    named = {
+        "keys": outcome["has_keys"],
+        "an evaluator": outcome["evaluator"],
+        "a worker beside the chief": outcome["chief_works"],
+        "storage that misbehaves": outcome["storage"],
+        "resumed": outcome.get("resumed"),
+        "resumed with other ps": outcome.get("resumed") and outcome["other_ps"] != outcome["ps"],
+    }
+    return [name for name, is_so in named.items() if is_so]
 
 
 def _row(name: str, outcomes: list[dict[str, Any]]) -> tuple[str, ...]:
@@ -37,9 +64,14 @@ def _row(name: str, outcomes: list[dict[str, Any]]) -> tuple[str, ...]:
     )
 
 
-def main(directory: pathlib.Path) -> None:
-    """Prints the table of a directory, and its failures."""
+def main(directory: pathlib.Path, file: pathlib.Path | None = None) -> None:
+    """Prints the table of a directory or of a file it is added to, and the failures."""
     outcomes = [json.loads(path.read_text()) for path in directory.glob("seed-*.json")]
+    if file:
+        kept = file.read_text().splitlines() if file.exists() else []
+        by_seed = {each["seed"]: each for each in [*map(json.loads, kept), *outcomes]}
+        outcomes = [by_seed[seed] for seed in sorted(by_seed)]
+        file.write_text("".join(f"{json.dumps(each)}\n" for each in outcomes))
     print("\n".join(table(outcomes)))
     failed = sorted((x for x in outcomes if x["failure"]), key=lambda x: x["seed"])
     for each in failed:
@@ -50,4 +82,4 @@ def main(directory: pathlib.Path) -> None:
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]))
+    main(*map(pathlib.Path, sys.argv[1:]))

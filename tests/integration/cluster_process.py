@@ -82,8 +82,13 @@ class Program:
         return self._process.poll() is not None
 
     @property
+    def is_fork(self) -> bool:
+        """Whether it is one of a process that has loaded TensorFlow."""
+        return isinstance(self._process, client.Fork)
+
+    @property
     def cpu_seconds(self) -> float:
-        """What it and its tasks used, once it has ended."""
+        """What it and its tasks used, once it has ended; of a fork."""
         assert isinstance(self._process, client.Fork)
         return self._process.cpu_seconds
 

@@ -117,12 +117,17 @@ class Run:
         self.outcome: dict[str, Any] = {"seed": seed, **drawn, "failure": None, "cpu_seconds": 0.0}
 
     def finish(self) -> None:
-        """Runs the job to its end, and once more where its chief was asked to end."""
+        """Runs the job to its end, and once more where its chief was asked to end.
+
+        So it is where its storage misbehaves, which is told and may end it.
+        """
         began = time.monotonic()
         try:
             code = self._once(f"--chaos={self._chaos}", f"--chaos_seed={self._seed}")
-            if code in (130, 143):  # the chief was asked to end: the same command resumes
-                code = self._once()
+            may_end = (130, 143, 2, 3) if self._job.disturbance.storage else (130, 143)
+            if code in may_end:  # the same command resumes
+                self.outcome["resumed"] = True
+                code = self._once(is_again=True)
         finally:
             self.outcome["seconds"] = time.monotonic() - began
         assert code == 0, f"exit code {code}: {self._last_error()}"
@@ -131,7 +136,10 @@ class Run:
         """Checks what the job has left."""
         job, text = self._job, "\n".join(self.lines)
         assert_gone(job.processes())
-        assert self._errors == []
+        if self._job.disturbance.storage:  # which is told, by a line for each that it ended
+            assert not [line for line in self._errors if "Traceback" in line]
+        else:
+            assert self._errors == []
         assert "damaged" not in text  # nothing half written was ever taken for a checkpoint
         report = read_report(job.job_dir)
         self.outcome["repeated"] = report["examples"]["repeated"]
@@ -151,16 +159,17 @@ class Run:
         if self.outcome["failure"]:
             (directory / f"{name}.log").write_text("\n".join([str(self.outcome), *self.lines]))
 
-    def _once(self, *own: str) -> int:
+    def _once(self, *own: str, is_again: bool = False) -> int:
         program: Program | None = None
         try:
-            with self._job.start(*own) as program:
+            with self._job.start(*own, is_again=is_again) as program:
                 code = program.finish(4 * PATIENCE)
         finally:
             if program:
                 self.lines += program.lines
                 self._errors += program.errors
-                self.outcome["cpu_seconds"] += program.cpu_seconds
+                if program.is_fork:
+                    self.outcome["cpu_seconds"] += program.cpu_seconds
         return code
 
     def _last_error(self) -> str:
