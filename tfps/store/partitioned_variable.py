@@ -129,10 +129,7 @@ def gather_first(variable: tf.Variable, rows: tf.Tensor) -> tf.Tensor:
     if tf.executing_eagerly():
         # Of a variable on another task TensorFlow does not know the shape then, and refuses.
         return gather(variable, rows)[:, 0]
-    places = tf.stack([rows, tf.zeros_like(rows)], 1)
-    return tf.raw_ops.ResourceGatherNd(
-        resource=variable.handle, indices=places, dtype=variable.dtype
-    )
+    return tf.gather_nd(variable, tf.stack([rows, tf.zeros_like(rows)], 1))
 
 
 def scatter(variable: tf.Variable, rows: tf.Tensor, values: Any) -> tf.Operation:
