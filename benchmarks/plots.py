@@ -16,6 +16,8 @@ from benchmarks.results import Results
 from benchmarks.table import CPU, SPEED
 
 _TITLES = {SPEED: "examples/s", CPU: "CPU-seconds per million examples"}
+_LABELS = {"rows": "rows per table", "batch": "records per step of a worker"}
+_MARKED_DIGITS = "2346"  # that numbers between powers of ten begin with
 _COLUMNS = 9  # of the legend
 _SHADES = [*plt.get_cmap("tab20").colors, *plt.get_cmap("tab20b").colors]
 _COLORS = dict(zip(SYSTEMS, _SHADES[: len(SYSTEMS)], strict=True))
@@ -79,7 +81,11 @@ def _lines(axes: Axes, results: Results, cases: list[Case], sweep: Sweep, key: s
     swept = [getattr(case, sweep.field) for case in cases]
     axes.set_xticks(swept, [f"{value:,}" for value in swept])
     axes.set_xticks([], minor=True)
-    axes.set_xlabel(sweep.title.lower())
+    axes.set_xlabel(_LABELS[sweep.field])
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.yaxis.set_minor_formatter(
+        lambda value, _: f"{value:,.0f}" if f"{value:.0e}"[0] in _MARKED_DIGITS else ""
+    )
 
 
 def _bars(axes: Axes, results: Results, cases: list[Case], sweep: Sweep, key: str) -> None:
@@ -102,6 +108,8 @@ def _floor(axes: Axes, results: Results, cases: list[Case], sweep: Sweep | None)
     """What a cluster needs at least: beside lines a line, beside bars one as wide as they are."""
     floors = {case: list(results.floor(case).values()) for case in cases}
     medians = {case: statistics.median(found) for case, found in floors.items() if found}
+    if not medians:
+        return
     style: Any = {"color": "black", "linestyle": "--", "label": f"floor: {STEP} and {WIRE}"}
     if sweep:
         places = [getattr(case, sweep.field) for case in medians]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.cases import STEP, SWEEPS, WIRE, Case, Sweep
+from benchmarks.models import table_rows
 from benchmarks.results import CPU, Results, Spread
 
 SPEED = "examples_per_second"
@@ -31,7 +32,9 @@ def report(results: Results, reference: str) -> str:
 def title(case: Case) -> str:
     """A case for a heading."""
     rows = f"{case.rows:,} rows per table, " if case.rows else ""
-    return f"{case.model}, {rows}batch {case.batch:,}"
+    if case.model == "dlrm":
+        rows = f"{sum(table_rows(case.model, case.rows)):,} rows, "
+    return f"{case.model}, {rows}batch {case.batch:,}, {case.optimizer.capitalize()}"
 
 
 def case_table(results: Results, case: Case, reference: str) -> str:
