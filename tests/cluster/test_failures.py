@@ -45,16 +45,17 @@ def test_a_variable_of_another_connection_is_a_lost_ps():
     assert str(found) == "a ps was lost, and with it its share of the parameters"
 
 
-def test_a_request_that_a_ps_cannot_read_is_made_again_over_a_new_connection():
+@pytest.mark.parametrize("job", ["ps", "worker"])
+def test_a_request_that_a_task_cannot_read_is_made_again_over_a_new_connection(job):
     said = (
         "Graph execution error:\n\nUnable to parse request\nAdditional GRPC error information from "
         "remote target /job:{}/replica:0/task:0/device:CPU:0 while calling "
         "/tensorflow.eager.EagerService/RunComponentFunction:\n:UNKNOWN:Error received from peer  "
         '{{grpc_message:"Unable to parse request", grpc_status:13}} [Op:__inference_run_13900]'
     )
-    found = failures.lost_ps_behind(error(tf.errors.InternalError, said.format("ps")))
-    assert str(found) == "ps 0 could not read what it was sent"
-    assert not failures.lost_ps_behind(error(tf.errors.InternalError, said.format("worker")))
+    found = failures.lost_ps_behind(error(tf.errors.InternalError, said.format(job)))
+    assert str(found) == f"{job} 0 could not read what it was sent"
+    assert not failures.lost_ps_behind(error(tf.errors.InternalError, "another one"))
 
 
 @pytest.mark.parametrize(

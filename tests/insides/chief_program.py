@@ -21,8 +21,9 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from tfps.cluster import failures, sockets
+from tfps.cluster.preflight import Incarnations
 from tfps.coordinator import connector
-from tfps.coordinator.executor import FailureLog
+from tfps.coordinator.executor import ClusterExecutor, FailureLog
 from tfps.store.model_state import WorkerCopy
 from tfps.store.partitioned_variable import save_now
 
@@ -122,9 +123,20 @@ def _closures(
     # The one that began goes on at its worker, in a thread of those that worker and ps share here.
     queue.enqueue(tf.constant(1, tf.int64))
     seven = tf.function(lambda: tf.constant(7))
+    failed = coordinator.schedule(fail, args=(tf.zeros([3]),))
+    seen["failed"] = _kind(failed.fetch)
+    executor = _executor(coordinator)
+    # A result has its error a moment before the coordinator has.
+    while not (late := _kind(executor.schedule(seven, ()).result)):
+        pass
+    seen["late"] = late
     seen["after"] = int(coordinator.schedule(seven).fetch())
     seen["kept"] = _kept(coordinator, variable)
     return seen
+
+
+def _executor(coordinator: tf.distribute.coordinator.ClusterCoordinator) -> ClusterExecutor:
+    return ClusterExecutor(coordinator, [0], Incarnations([], "ps"), ps=1)
 
 
 def _kept(

@@ -146,6 +146,7 @@ def test_error_of_a_closure(seen: dict[str, Any]) -> None:
     """The next `join` raises it, closures that waited are cancelled, and others can follow."""
     assert seen["error"] == "InvalidArgumentError"
     assert seen["scheduled"] == ["InvalidArgumentError", "CancelledError", "CancelledError"]
+    assert seen["failed"] == seen["late"] == "InvalidArgumentError"
     assert seen["after"] == 7
 
 

@@ -216,7 +216,14 @@ class ClusterExecutor:
             closure.get_concrete_function()
 
     def schedule(self, closure: Callable, args: Sequence[Any]) -> Future:
-        return self._pool.submit(_fetch, self._coordinator.schedule(closure, args=tuple(args)))
+        try:
+            remote = self._coordinator.schedule(closure, args=tuple(args))
+        except tf.errors.OpError as error:
+            # With what an earlier closure has just failed, whose future may be looked at later.
+            failed: Future = Future()
+            failed.set_exception(error)
+            return failed
+        return self._pool.submit(_fetch, remote)
 
     def run_on(self, worker: int, function: Callable, args: Sequence[Any]) -> Future:
         place = self.workers.index(worker)
