@@ -36,14 +36,10 @@ def draw(results: Results, directory: pathlib.Path) -> list[pathlib.Path]:
             continue
         figure, panels = plt.subplots(1, 2, figsize=(12, 4.5))
         for axes, key in zip(panels, (SPEED, CPU), strict=True):
-            if sweep.is_named:
-                _bars(axes, results, cases, sweep, key)
-                if key == CPU:
-                    _floor(axes, results, cases, None)
-            else:
-                _lines(axes, results, cases, sweep, key)
-                if key == CPU:
-                    _floor(axes, results, cases, sweep)
+            draw_in = _bars if sweep.is_named else _lines
+            draw_in(axes, results, cases, sweep, key)
+            if key == CPU:
+                _floor(axes, results, cases, sweep)
             axes.set_title(_TITLES[key])
             axes.grid(axis="y", which="both", alpha=0.3)
         handles, labels = panels[1].get_legend_handles_labels()
@@ -104,14 +100,14 @@ def _bars(axes: Axes, results: Results, cases: list[Case], sweep: Sweep, key: st
     axes.set_xticks(range(len(cases)), [getattr(case, sweep.field) for case in cases])
 
 
-def _floor(axes: Axes, results: Results, cases: list[Case], sweep: Sweep | None) -> None:
+def _floor(axes: Axes, results: Results, cases: list[Case], sweep: Sweep) -> None:
     """What a cluster needs at least: beside lines a line, beside bars one as wide as they are."""
     floors = {case: list(results.floor(case).values()) for case in cases}
     medians = {case: statistics.median(found) for case, found in floors.items() if found}
     if not medians:
         return
     style: Any = {"color": "black", "linestyle": "--", "label": f"floor: {STEP} and {WIRE}"}
-    if sweep:
+    if not sweep.is_named:
         places = [getattr(case, sweep.field) for case in medians]
         axes.plot(places, list(medians.values()), **style)
         return

@@ -1,10 +1,10 @@
-r"""`trainer.task` as a task of a cluster, one of which meets a fault of its storage.
+r"""`trainer.task` as a task of a cluster, some of which meet a fault of their storage.
 
     LD_PRELOAD=shim.so TFPS_STORAGE_FAULT=ORDER \
       python -m cloud.local --module=tests.faults.cluster_task …
 
 ORDER is the JSON of an object with the arguments of `shim.misbehave`, the fault by its name, and
-`job`: every task of that name.
+`job`: whose tasks meet it.
 """
 
 import json

@@ -80,7 +80,7 @@ class Disturbance:
         chief_works: Whether another worker runs next to the chief.
         has_keys: Whether the tables have no vocabulary.
         other_ps: How many ps it has when it is started again after its chief was asked to end.
-        storage: What storage does at which calls of each task of a job; empty for nothing.
+        storage: What storage does, in the tasks of which job, from which of their calls to which.
     """
 
     mode: str
@@ -91,7 +91,7 @@ class Disturbance:
     chief_works: bool = False
     has_keys: bool = False
     other_ps: int = 0
-    storage: tuple[str, str, int, int] | tuple[()] = ()
+    storage: tuple[str, str, int, int] | None = None
 
     @classmethod
     def drawn(cls, seed: int) -> "Disturbance":
@@ -115,7 +115,7 @@ class Disturbance:
             faults.append(("term", "chief", draw.uniform(1, 2), 0.0))
         else:
             other_ps = ps
-        storage: tuple[str, str, int, int] | tuple[()] = ()
+        storage = None
         if draw.random() < 0.02 and shim.COMPILER:
             first = int(10 ** draw.uniform(0, 2.5))
             kind, job = draw.choice(sorted(shim.FAULTS)), draw.choice(["chief", "worker", "ps"])
@@ -160,7 +160,7 @@ class Job:
     def start(self, *own: str, is_again: bool = False) -> Program:
         """Starts it with further flags of the launcher; again with the other number of ps."""
         drawn = self.disturbance
-        ps = drawn.other_ps if is_again and drawn.other_ps else drawn.ps
+        ps = drawn.other_ps if is_again else drawn.ps
         environ = {}
         if drawn.storage and not is_again:
             own = (*own, f"--module={cluster_task.__name__}")

@@ -39,7 +39,7 @@ def _kinds(outcome: dict[str, Any]) -> list[str]:
     named = {
         "keys": outcome["has_keys"],
         "an evaluator": outcome["evaluator"],
-        "a worker beside the chief": outcome["chief_works"],
+        "a worker next to the chief": outcome["chief_works"],
         "storage that misbehaves": outcome["storage"],
         "resumed": outcome.get("resumed"),
         "resumed with other ps": outcome.get("resumed") and outcome["other_ps"] != outcome["ps"],

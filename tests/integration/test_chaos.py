@@ -119,7 +119,7 @@ class Run:
     def finish(self) -> None:
         """Runs the job to its end, and once more where its chief was asked to end.
 
-        So it is where its storage misbehaves, which is told and may end it.
+        The same holds where its storage misbehaves, which may end it.
         """
         began = time.monotonic()
         try:
@@ -136,7 +136,7 @@ class Run:
         """Checks what the job has left."""
         job, text = self._job, "\n".join(self.lines)
         assert_gone(job.processes())
-        if self._job.disturbance.storage:  # which is told, by a line for each that it ended
+        if self._job.disturbance.storage:  # each task that it ends prints one line
             assert not [line for line in self._errors if "Traceback" in line]
         else:
             assert self._errors == []

@@ -108,7 +108,7 @@ def _unreadable(error: tf.errors.OpError, doing: str, path: str, text: str) -> E
 
 
 def lost_ps_behind(error: tf.errors.OpError) -> LostPsError | None:
-    """The loss of a ps that an error shows, if it does."""
+    """The loss of a ps that an error shows, or of a connection that is to be made again."""
     text = str(error)
     if _STORAGE_GAVE_UP in text:
         return None

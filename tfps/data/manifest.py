@@ -162,11 +162,7 @@ def read(directory: str, flag: str = "", may_be_cut: bool = False) -> Manifest:
         text = _text(directory, where)
         manifest = _decode(text, where, directory)
         shards = check_files(directory, manifest.shards, where, may_be_cut)
-    except StorageError as error:
-        if error.may_pass:
-            raise
-        raise UserError(f"{where} cannot be read: {error}") from None
-    except tf.errors.OpError as error:
+    except (StorageError, tf.errors.OpError) as error:
         raise of_input(error, where) from None
     return dataclasses.replace(manifest, shards=shards)
 

@@ -16,7 +16,8 @@ from tfps.optimizers.update_rule import RowUpdate, Slot, Tensors, Update, Update
 
 # Of the logarithm of a velocity's root: how far it falls while a series falls by this power of e,
 # in how many parts of this length at most, what fall is next to none, and after which one epsilon
-# alone is left.
+# alone is left. The greatest logarithm taken, and how far one falls until nothing is left of a
+# series, which later updates then change no more.
 _REACH, _APART, _MOST_PARTS, _NEXT_TO_NONE, _LEFT = 4.5, 0.2, 12, 0.04, 20.0
 _MOST_LOG, _NOTHING_LEFT = 80.0, 40.0
 

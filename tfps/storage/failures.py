@@ -75,11 +75,13 @@ def explain(error: OSError | tf.errors.OpError, doing: str, path: str) -> Storag
     return StorageError(f"{path} cannot be {doing} ({text}); {hint}", may_pass)
 
 
-def of_input(error: tf.errors.OpError, what: str) -> RunError | UserError:
+def of_input(error: StorageError | tf.errors.OpError, what: str) -> StorageError | UserError:
     """Why files that a user named cannot be read: it is theirs, or storage may answer later."""
-    if isinstance(error, _PASSING_KINDS):
-        return explain(error, "read", what)
-    return UserError(f"{what} cannot be read: {error.message}")
+    if isinstance(error, StorageError):
+        found, text = error, str(error)
+    else:
+        found, text = explain(error, "read", what), error.message
+    return found if found.may_pass else UserError(f"{what} cannot be read: {text}")
 
 
 def attempt(
