@@ -161,6 +161,7 @@ class Process:
         self._answers.setblocking(False)
         self.end = self._answers.fileno()  # where there is something once the process has ended
         self._code: int | None = None
+        self._is_closed = False
 
     def poll(self) -> int | None:
         """Once the process and its group have ended: exit code, or minus a signal's number."""
@@ -180,6 +181,8 @@ class Process:
 
     def send(self, number: signal.Signals) -> None:
         """Sends a signal to the process, unless it has ended."""
+        if self._is_closed:  # as one that was stopped, killed and started again meanwhile
+            return
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._handle, number)
 
@@ -193,6 +196,7 @@ class Process:
         if self._code is None:
             self._answers.setblocking(True)
             self.poll()
+        self._is_closed = True
         self._answers.close()
         os.close(self._handle)
         os.close(self.output)

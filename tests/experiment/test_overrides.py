@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 from typing import Any
 
 import keras
@@ -124,6 +125,30 @@ def test_what_cannot_be_set_is_explained(override: str, message: str) -> None:
         overrides.apply(EXPERIMENT, [override])
     assert str(caught.value).startswith(f"--{override}: ")
     assert message in str(caught.value)
+
+
+def test_fields_whose_checks_compare_them_can_be_set_in_any_order() -> None:
+    texts = ["train.export_deltas=true", "train.export=last", "train.export_seconds=9"]
+    best = overrides.apply(EXPERIMENT, ["train.export=best"])
+    for given in itertools.permutations(texts):
+        train = overrides.apply(best, given).train
+        assert (train.export_deltas, train.export, train.export_seconds) == (True, "last", 9.0)
+
+
+def test_a_refusal_names_the_flags_of_the_fields_that_it_is_about() -> None:
+    texts = ["train.epochs=2", "train.export=best", "train.export_seconds=9"]
+    with pytest.raises(UserError) as caught:
+        overrides.apply(EXPERIMENT, texts)
+    assert str(caught.value).startswith(
+        "--train.export=best --train.export_seconds=9: train.export_seconds=9 exports the newest"
+    )
+
+
+@pytest.mark.parametrize("first", ["task.inner=x", "task.inner.rate=2"])
+def test_a_field_that_holds_fields_is_never_passed_over(first: str) -> None:
+    second = {"task.inner=x": "task.inner.rate=2"}.get(first, "task.inner=x")
+    with pytest.raises(UserError, match=r"--task\.inner=x: task\.inner holds fields"):
+        overrides.apply(EXPERIMENT, [first, second])
 
 
 def in_mode(*texts: str, mode: Mode | None = None) -> Mode | None:

@@ -249,6 +249,23 @@ def test_faults_are_injected_and_reported(write, start):
     )
 
 
+def test_a_stopped_task_may_be_killed_before_it_would_continue(write, start):
+    write(
+        """
+        if job != "chief":
+            serve()
+        peer = connect("worker", 0)
+        while peer.recv(10):  # until the worker is gone
+            pass
+        connect("worker", 0)
+        """
+    )
+    launcher = start("--workers=1", "--chaos=stop:worker:0@2s+1.5s,kill:worker:0@3s")
+    assert launcher.finish() == 0
+    assert "restart 1 of" in launcher.text
+    assert launcher.process.stderr.read() == b""
+
+
 def test_bad_chaos_is_refused_before_anything_starts(write, start):
     write("say('started')")
     launcher = start("--workers=1", "--chaos=kill:worker:1@2s")

@@ -16,6 +16,20 @@ _MODE = ["mode", "name"]  # set before all others, which are fields of that mode
 _BOOLEANS = {"true": True, "false": False}
 
 
+@dataclasses.dataclass(frozen=True)
+class _Override:
+    """A field, by its names, and the text of its value; `path` and `where` are for messages."""
+
+    names: list[str]
+    text: str
+    path: str
+    where: str
+
+    def within(self) -> "_Override":
+        """The same, seen from the field of its first name."""
+        return dataclasses.replace(self, names=self.names[1:])
+
+
 def load(path: str) -> Experiment:
     """Loads a config and calls its `get_config()`."""
     return python_config.load(path, "--config", "get_config", Experiment)
@@ -47,23 +61,23 @@ def apply(experiment: Experiment, overrides: Sequence[str]) -> Experiment:
         overrides: Texts such as `train.batch_size=1024`, `task.mlp=64,32`, `task.limit=none`; a
             later one of the same field wins. `mode.name=sync` makes the mode another one.
     """
-    parts = [_parts(override) for override in overrides]
-    for names, text, where in sorted(parts, key=lambda each: each[0] != _MODE):
-        if names == _MODE:
-            experiment = _in_mode(experiment, text, where)
-            continue
-        if names[0] == "mode" and len(names) > 1:
-            _check_mode_field(experiment.mode, names[1], where)
-        experiment = _replaced(experiment, names, text, where)
-    return experiment
+    given = [_read(override) for override in overrides]
+    for each in given:
+        if each.names == _MODE:
+            experiment = _in_mode(experiment, each.text, each.where)
+    given = [each for each in given if each.names != _MODE]
+    for each in given:
+        if each.names[0] == "mode" and len(each.names) > 1:
+            _check_mode_field(experiment.mode, each.names[1], each.where)
+    return _replaced(experiment, given)
 
 
-def _parts(override: str) -> tuple[list[str], str, str]:
-    """The names of a field, its value, and how a message names the flag."""
+def _read(override: str) -> _Override:
     path, equals, text = override.partition("=")
     if not equals or not path.strip():
         raise UserError(f"--{override}: write it as field=value, as in --train.batch_size=64")
-    return path.strip().split("."), text.strip(), f"--{override}"
+    path = path.strip()
+    return _Override(path.split("."), text.strip(), path, f"--{override}")
 
 
 def _in_mode(experiment: Experiment, name: str, where: str) -> Experiment:
@@ -95,34 +109,47 @@ def _check_mode_field(mode: Mode | None, field: str, where: str) -> None:
     )
 
 
-def _replaced(holder: _T, names: Sequence[str], text: str, where: str, parent: str = "") -> _T:
-    """A copy of a dataclass in which the field at the path `names` has the value of `text`."""
+def _replaced(holder: _T, given: Sequence[_Override], parent: str = "") -> _T:
+    """A copy of a dataclass with all fields of `given` at once: its checks may compare them."""
+    if not given:
+        return holder
     prefix = f"{parent}." if parent else ""
     if not dataclasses.is_dataclass(holder) or isinstance(holder, type):
-        raise UserError(f"{where}: {parent} has no fields to set")
-    kinds = typing.get_type_hints(type(holder))
-    fields = {field.name: kinds[field.name] for field in dataclasses.fields(holder) if field.init}
-    name = names[0]
-    if name not in fields:
-        raise UserError(
-            f"{where}: {prefix}{name} is no field; the fields are {_listed(holder, fields, prefix)}"
-        )
-    current = getattr(holder, name)
-    if len(names) > 1:
-        value = _replaced(current, names[1:], text, where, prefix + name)
-    elif dataclasses.is_dataclass(current):
-        inner = typing.get_type_hints(type(current))
-        inner = {field.name: inner[field.name] for field in dataclasses.fields(current)}
-        raise UserError(
-            f"{where}: {prefix}{name} holds fields; set one of them: "
-            f"{_listed(current, inner, f'{prefix}{name}.')}"
-        )
-    else:
-        value = _parsed(fields[name], text, f"{where}: {prefix}{name}")
+        raise UserError(f"{given[0].where}: {parent} has no fields to set")
+    fields = _fields(holder)
+    of_field: dict[str, list[_Override]] = {}
+    for each in given:
+        if (name := each.names[0]) not in fields:
+            listed = _listed(holder, fields, prefix)
+            raise UserError(f"{each.where}: {prefix}{name} is no field; the fields are {listed}")
+        of_field.setdefault(name, []).append(each)
+    values = {
+        name: _value(getattr(holder, name), fields[name], own, prefix + name)
+        for name, own in of_field.items()
+    }
     try:
-        return typing.cast(_T, dataclasses.replace(holder, **{name: value}))
+        return typing.cast(_T, dataclasses.replace(holder, **values))
     except UserError as error:
-        raise UserError(f"{where}: {error}") from None
+        named = [each.where for each in given if each.path in str(error)]
+        wheres = dict.fromkeys(named or [each.where for each in given])
+        raise UserError(f"{' '.join(wheres)}: {error}") from None
+
+
+def _value(current: Any, kind: Any, given: Sequence[_Override], path: str) -> Any:
+    """The value of the field at `path`, or the dataclass in it with other fields."""
+    whole = [each for each in given if len(each.names) == 1]
+    if whole and dataclasses.is_dataclass(current):
+        listed = _listed(current, _fields(current), f"{path}.")
+        raise UserError(f"{whole[0].where}: {path} holds fields; set one of them: {listed}")
+    if within := [each.within() for each in given if len(each.names) > 1]:
+        return _replaced(current, within, path)
+    return _parsed(kind, whole[-1].text, f"{whole[-1].where}: {path}")
+
+
+def _fields(holder: Any) -> dict[str, Any]:
+    """The fields of a dataclass that can be set, with their annotations."""
+    kinds = typing.get_type_hints(type(holder))
+    return {each.name: kinds[each.name] for each in dataclasses.fields(holder) if each.init}
 
 
 def _parsed(kind: Any, text: str, where: str) -> Any:
