@@ -1,13 +1,19 @@
-"""A stream of messages that is trained and served meanwhile, for an hour: delays, pauses, memory.
+"""A stream of messages that is trained and served meanwhile, for an hour: delays, what it holds.
 
     python -m benchmarks.endless --minutes=60 --output=runs/endless
 
 Kafka's test broker, `trainer.collect`, a job that follows its datasets and exports versions and
 deltas, and a client that follows the model. Every few seconds clicks on an item that nobody has
 seen are sent: the delay is until the client's row of it changes. `--rate` must be one that the
-machine bears, or the delays are those of a queue.
+machine bears, or the delays are those of a queue. With `--fault_seconds` tasks are killed and
+stopped meanwhile, so that a day's checkpoints, versions and faults fit into an hour:
+
+    python -m benchmarks.endless --minutes=48 --fault_seconds=120 --export_seconds=120 \
+        --rate=1000 --cluster=--workers=2,--ps=2,--max_restarts=30 --output=runs/day
 """
 
+import contextlib
+import dataclasses
 import pathlib
 import shutil
 import signal
@@ -22,13 +28,13 @@ import psutil
 from absl import app, flags
 
 import tfps
-from benchmarks import drift
+from benchmarks import drift, systems
 from tests.kafka_broker import Broker
 from tfps.export.loaded_model import ExportedModel
 from tfps.export.versions import newest_version
 from tfps.job_dir import JobDir, report
 from tfps.monitoring import recorder
-from tfps.monitoring.events import CheckpointSaved, TasksMeasured
+from tfps.monitoring.events import CheckpointSaved
 
 _FLAGS = flags.FLAGS
 flags.DEFINE_string("output", "runs/endless", "Directory of stream and job; its content goes.")
@@ -37,9 +43,14 @@ flags.DEFINE_integer("rate", 4000, "Messages a second.", lower_bound=100)
 flags.DEFINE_integer("probe_seconds", 3, "Between two unseen items.", lower_bound=1)
 flags.DEFINE_float("checkpoint_seconds", 1.0, "Between two checkpoints, and deltas.")
 flags.DEFINE_float("export_seconds", 600.0, "Between two versions.")
+flags.DEFINE_integer("fault_seconds", 0, "Between two faults; 0: none.", lower_bound=0)
 flags.DEFINE_list("cluster", ["--workers=2", "--ps=1"], "Arguments of cloud.local.")
 _CLICKS = 20  # on an unseen item
-_PARTS = 6  # of the time, whose memory is printed
+_WATCH_SECONDS = 5  # between two looks at what programs hold
+_PARTS = 6  # of the time, of which is printed what tasks held
+# In turn, the chief once, and the first worker and ps never: what they hold must not grow.
+_FAULTS = ("kill:worker:1", "kill:ps:1", "stop:worker:1", "kill:ps:1", "kill:worker:1", "stop:ps:1")
+_STOP_SECONDS = 10
 
 
 class Probes:
@@ -79,6 +90,41 @@ class Probes:
                 del self._sent[item]
 
 
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """What a process held at a time."""
+
+    at: float
+    mib: float
+    files: int
+    connections: int
+
+    @classmethod
+    def by(cls, process: psutil.Process) -> "Held":
+        with process.oneshot():
+            mib, files = process.memory_info().rss / 2**20, process.num_fds()
+        connections = process.net_connections("tcp")
+        established = sum(each.status == psutil.CONN_ESTABLISHED for each in connections)
+        return cls(time.monotonic(), mib, files, established)
+
+
+class Watch:
+    """What the programs hold while they run."""
+
+    def __init__(self, job_dir: JobDir, **programs: int):
+        self._job_dir, self._programs = job_dir, programs
+        self.held: dict[str, list[Held]] = {}
+        self.job_files: list[int] = []
+
+    def look(self) -> None:
+        for program, process in self._programs.items():
+            for task, found in systems.tasks(process, program).items():
+                with contextlib.suppress(psutil.NoSuchProcess):  # killed since
+                    self.held.setdefault(task, []).append(Held.by(psutil.Process(found)))
+        files = pathlib.Path(str(self._job_dir)).rglob("*")
+        self.job_files.append(sum(1 for _ in files))
+
+
 def _message(user: int, item: int, clicked: float) -> str:
     return f'{{"user": {user}, "item": {item}, "clicked": {clicked}}}'
 
@@ -90,11 +136,11 @@ def _stream(broker: Broker, probes: Probes) -> Iterator[int]:
         columns, _ = drift.clicks(second, _FLAGS.rate)
         records = zip(*(columns[name].tolist() for name in columns), strict=True)
         broker.send(second % 2, [_message(*record) for record in records])
-        if second % _FLAGS.probe_seconds == 0 and item < drift.ITEMS + drift.UNSEEN:
+        is_probed = second % _FLAGS.probe_seconds == 0 and item < drift.ITEMS + drift.UNSEEN
+        if is_probed:
             probes.send(broker, item)
             item += 1
-            yield _CLICKS
-        yield _FLAGS.rate
+        yield _FLAGS.rate + is_probed * _CLICKS
         time.sleep(max(0.0, began + second + 1 - time.monotonic()))
 
 
@@ -121,17 +167,34 @@ def _print_pauses(job_dir: JobDir) -> None:
     )
 
 
-def _print_memory(by_task: dict[str, list[tuple[float, int]]]) -> None:
-    times = [at for used in by_task.values() for at, _ in used]
-    bounds = np.linspace(min(times), max(times), _PARTS + 1)
-    for task, used in sorted(by_task.items()):
-        at, taken = np.asarray(used).T
-        part = np.clip(np.searchsorted(bounds, at, side="right") - 1, 0, _PARTS - 1)
-        each = [np.median(taken[part == number]) / 2**20 for number in np.unique(part)]
-        # From the second part on: a program grows until it has done everything once.
-        change = max(each[1:]) / min(each[1:]) - 1
-        shown = " ".join(f"{mib:7.1f}" for mib in each)
-        sys.stdout.write(f"{task:>10}: {shown} MiB, within {change:.2%} from the second on\n")
+def _print_held(watch: Watch) -> None:
+    at = [each.at for held in watch.held.values() for each in held]
+    bounds = np.linspace(min(at), max(at), _PARTS + 1)[1:-1]
+    for task, held in sorted(watch.held.items()):
+        part = np.digitize([each.at for each in held], bounds)
+        for what in ("mib", "files", "connections"):
+            taken = np.asarray([getattr(each, what) for each in held])
+            each = [np.median(taken[part == number]) for number in np.unique(part)]
+            # From the second part on: a program grows until it has done everything once.
+            change = max(each[1:], default=0) - min(each[1:], default=0)
+            shown = " ".join(f"{median:5.0f}" for median in each)
+            line = f"{task:>10} {what:<11} {shown}, within {change:.0f} from the second on"
+            sys.stdout.write(f"{line}, {taken.max():.0f} at most\n")
+    files = [round(np.median(each)) for each in np.array_split(watch.job_files, _PARTS)]
+    sys.stdout.write(f"files of the job's directory: {files}\n")
+
+
+def _chaos() -> list[str]:
+    """The launcher's flag for the faults, none in the last two minutes."""
+    if not (every := _FLAGS.fault_seconds):
+        return []
+    moments = range(every, round(60 * _FLAGS.minutes) - 120, every)
+    kinds = [_FAULTS[number % len(_FAULTS)] for number in range(len(moments))]
+    kinds[len(kinds) // 4] = "kill:chief"
+    held = {"stop": f"+{_STOP_SECONDS}s"}
+    pairs = zip(kinds, moments, strict=True)
+    faults = (f"{kind}@{at}s{held.get(kind.split(':')[0], '')}" for kind, at in pairs)
+    return [f"--chaos={','.join(faults)}"]
 
 
 def _started(module: str, *arguments: str) -> subprocess.Popen[bytes]:
@@ -143,7 +206,6 @@ def main(_: list[str]) -> None:
     shutil.rmtree(output, ignore_errors=True)
     stream, job_dir = output / "stream", JobDir(output / "job")
     stream.mkdir(parents=True)
-    memory: dict[str, list[tuple[float, int]]] = {"collector": []}
     with Broker("clicks") as broker:
         probes = Probes(job_dir)
         collector = _started(
@@ -151,28 +213,30 @@ def main(_: list[str]) -> None:
             *(f"--output={stream}", "--seconds=1", "--shards=2"),
         )
         job = _started(
-            *("cloud.local", *_FLAGS.cluster, "--", "--config=benchmarks/drift.py"),
+            *("cloud.local", *_FLAGS.cluster, *_chaos(), "--", "--config=benchmarks/drift.py"),
             *(f"--job_dir={job_dir}", f"--data.train={stream}/{{epoch:06}}"),
             *("--data.follow_seconds=60", "--train.export_deltas=true"),
             f"--train.checkpoint_seconds={_FLAGS.checkpoint_seconds}",
             f"--train.export_seconds={_FLAGS.export_seconds}",
         )
-        process, sent = psutil.Process(collector.pid), 0
-        for count in _stream(broker, probes):
+        watch, sent = Watch(job_dir, collector=collector.pid, launcher=job.pid), 0
+        for second, count in enumerate(_stream(broker, probes)):
             sent += count
-            memory["collector"].append((time.time(), process.memory_info().rss))
+            if second % _WATCH_SECONDS == 0:
+                watch.look()
         collector.send_signal(signal.SIGTERM)
         ended = collector.wait(), job.wait()
-    for event in recorder.read(job_dir):
-        if isinstance(event, TasksMeasured):
-            for task, usage in event.tasks.items():
-                memory.setdefault(task, []).append((usage.at, usage.memory_bytes))
     found = report.load(job_dir)
-    trained = found.examples.trained if found else 0
-    sys.stdout.write(f"{sent:,} messages sent, {trained:,} trained; exit codes {ended}\n")
+    if not found:
+        sys.exit(f"{sent:,} messages sent; the job has no report; exit codes {ended}")
+    sys.stdout.write(
+        f"{sent:,} messages sent, {found.examples.trained:,} trained, of them "
+        f"{found.examples.repeated:,} at most more than once; {len(found.failures)} failures, "
+        f"{len(found.recoveries)} recoveries; exit codes {ended}\n"
+    )
     _print_delays(probes)
     _print_pauses(job_dir)
-    _print_memory(memory)
+    _print_held(watch)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ _FAULT = re.compile(
     r"(?P<kind>\w+):(?P<job>\w+)(:(?P<index>\d+|\*))?@(?P<at>[\d.]+)s(-(?P<until>[\d.]+)s)?"
     r"(\+(?P<hold>[\d.]+)s)?"
 )
-_PROGRESS = re.compile(rb"epoch (\d+)/\d+: ([\d,]+) of [\d,]+ records")
+_PROGRESS = re.compile(rb"((?:epoch|dataset) \d+).*: ([\d,]+) of [\d,]+ records")
 
 
 def find(session: int, worker: TaskName) -> int | None:

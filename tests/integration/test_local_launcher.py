@@ -227,17 +227,18 @@ def test_no_launcher_imports_tensorflow():
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=PATIENCE)
 
 
-def test_faults_are_injected_and_reported(write, start):
+@pytest.mark.parametrize("unit", ["epoch 1/2", "dataset 3"])
+def test_faults_are_injected_and_reported(write, start, unit):
     write(
-        """
+        f"""
         if job != "chief":
             serve()
         peer = connect("worker", 0)
-        say("epoch 1/2: 1 of 10 records")
+        say("{unit}: 1 of 10 records")
         while peer.recv(10):  # until the worker is gone
             pass
-        say("epoch 1/2: 1 of 10 records")
-        say("epoch 1/2: 2 of 10 records")
+        say("{unit}: 1 of 10 records")
+        say("{unit}: 2 of 10 records")
         """
     )
     launcher = start("--workers=1", "--chaos=kill:worker:*@2s", "--max_restarts=0")
