@@ -121,7 +121,8 @@ def test_a_chief_holds_its_job_while_the_storage_is_silent(tmp_path, faults, mon
 
 @pytest.mark.parametrize("kind", ERRORS)
 def test_a_ps_that_leaves_is_still_leaving_while_the_storage_is_silent(tmp_path, faults, kind):
-    notices, held = PreemptionNotices(JobDir(tmp_path)), failures.StaleReadTolerance()
+    notices = PreemptionNotices(JobDir(tmp_path), [TaskName("ps", 1)])
+    held = failures.StaleReadTolerance()
     notices.post(TaskName("ps", 1))
     leaving = held.ask(notices.posted, [])
     faults(kind)

@@ -6,7 +6,8 @@ from tfps.job_dir.task_name import TaskName
 
 
 def test_who_leaves_is_announced_until_it_is_let_go(tmp_path: pathlib.Path) -> None:
-    chief, ps = PreemptionNotices(JobDir(tmp_path)), PreemptionNotices(JobDir(tmp_path))
+    of_run = [TaskName("ps", index) for index in range(2)]
+    chief, ps = PreemptionNotices(JobDir(tmp_path), of_run), PreemptionNotices(JobDir(tmp_path))
     assert chief.posted() == []
     ps.post(TaskName("ps", 1))
     ps.post(TaskName("ps", 0))
@@ -15,3 +16,12 @@ def test_who_leaves_is_announced_until_it_is_let_go(tmp_path: pathlib.Path) -> N
     assert (ps.is_posted(TaskName("ps", 0)), ps.is_posted(TaskName("ps", 1))) == (True, False)
     ps.clear(TaskName("ps", 1))  # again: it is away already
     assert chief.posted() == [TaskName("ps", 0)]
+
+
+def test_what_a_run_with_more_ps_left_is_cleared(tmp_path: pathlib.Path) -> None:
+    ps, gone = TaskName("ps", 0), TaskName("ps", 1)
+    before = PreemptionNotices(JobDir(tmp_path))
+    for task in (ps, gone):
+        before.post(task)
+    assert PreemptionNotices(JobDir(tmp_path), [ps]).posted() == [ps]
+    assert (before.is_posted(ps), before.is_posted(gone)) == (True, False)

@@ -11,7 +11,7 @@ import posixpath
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import ClassVar, Self
 
 import tensorflow as tf
@@ -31,37 +31,44 @@ Traffic = Callable[[], tuple[int, int]]
 
 
 class PreemptionNotices:
-    """`JOB_DIR/leaving`: a file for each ps that was asked to end, until the chief has saved.
+    """`JOB_DIR/leaving`: a file for each task that was asked to end, until the chief has saved.
 
-    Files, since a task that serves cannot call its chief.
+    Files, since a task that serves cannot call its chief, which gives the tasks of its run.
     """
 
-    def __init__(self, job_dir: JobDir):
+    def __init__(self, job_dir: JobDir, tasks: Collection[TaskName] = ()):
         self._path = job_dir.leaving
+        self._tasks = tasks
 
-    def post(self, ps: TaskName) -> None:
-        """Says that a ps will go."""
+    def post(self, task: TaskName) -> None:
+        """Says that a task will go."""
         files.make_directories(self._path)
-        files.write(self._file(ps), b"")
+        files.write(self._file(task), b"")
 
-    def clear(self, ps: TaskName) -> None:
-        """Lets a ps go: its parameters are saved."""
-        files.remove(self._file(ps))  # unless the ps itself did, when it began again
+    def clear(self, task: TaskName) -> None:
+        """Lets a task go: the parameters are saved."""
+        files.remove(self._file(task))  # unless the task itself did, when it began again
 
-    def is_posted(self, ps: TaskName) -> bool:
-        """Whether a ps has said that it will go, and waits."""
-        return files.exists(self._file(ps))
+    def is_posted(self, task: TaskName) -> bool:
+        """Whether a task has said that it will go, and waits."""
+        return files.exists(self._file(task))
 
     def posted(self) -> list[TaskName]:
-        """All that have, asked of the storage once."""
+        """All of the run that have, asked of the storage once.
+
+        Clears those of other tasks: they ended after the chief of a run that had more of them.
+        """
         try:
             names = files.names(self._path, patience=0.0)
         except FileNotFoundError:
             return []
-        return [TaskName.parse(name) for name in names]
+        found = [TaskName.parse(name) for name in names]
+        for other in (task for task in found if task not in self._tasks):
+            self.clear(other)
+        return [task for task in found if task in self._tasks]
 
-    def _file(self, ps: TaskName) -> str:
-        return posixpath.join(self._path, ps.file_name)
+    def _file(self, task: TaskName) -> str:
+        return posixpath.join(self._path, task.file_name)
 
 
 def write(job_dir: JobDir, addresses: Mapping[str, Sequence[str]]) -> None:

@@ -235,7 +235,7 @@ def _begin(
         report=report,
         fence=fence,
         interruption=interruption,
-        notices=PreemptionNotices(job_dir),
+        notices=PreemptionNotices(job_dir, peers),
         resizing=Resizing(
             job_dir, cluster, limits.min_workers, _autoscaling(settings, limits, observer, past)
         ),

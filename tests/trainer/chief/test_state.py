@@ -48,7 +48,7 @@ def state_fixture(tmp_path, clock):
         report=None,
         fence=ChiefFence.take_over(job_dir),
         interruption=types.SimpleNamespace(is_requested=False),
-        notices=PreemptionNotices(job_dir),
+        notices=PreemptionNotices(job_dir, [PS]),
         resizing=Resizing(job_dir, Cluster(), 0),
         observer=None,
         sync_every=SyncEvery(1),
