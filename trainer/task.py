@@ -149,7 +149,7 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
         )
         return 128 + interrupted.signal
     except ResizedError as resized:
-        _log.warning("saved; beginning again with %s", resized.size)
+        _log.warning("beginning again with %s", resized.size)
         resizing.leave_to_launcher(resized.size)
         return EXIT_RESIZED
 

@@ -195,6 +195,25 @@ def test_a_server_ends_when_the_chief_stays_away():
         wait_for_end_of_chief(address, lambda: False, options, threading.Event())
 
 
+@pytest.mark.parametrize("seen", [Liveness.ANSWERS, Liveness.REFUSES])
+def test_a_loss_that_an_earlier_program_saw_ends_when_the_task_is_back(seen):
+    worker = TaskName("worker", 0)
+    lost = Failure(worker, "refuses", time.time() - 10)
+    failures = Failures([Failure(worker, "refuses", 1.0, 2.0), lost], {"worker": 2})
+    probe = Probe()
+    probe.seen = seen
+    watch = TaskMonitor({worker: "host:1"}, Polling({worker: "host:1"}, probe), failures=failures)
+    watch.start()
+    probe.wait()
+    assert (lost.back_after is None) == (seen is Liveness.REFUSES)
+    probe.seen = Liveness.ANSWERS
+    probe.wait(3)
+    watch.stop()
+    assert list(watch.failures)[1] is lost
+    assert len(watch.failures) == watch.failures.by_job["worker"] == 2
+    assert lost.back_after is not None
+
+
 def test_the_last_failures_are_kept_and_all_are_counted():
     failures = Failures([Failure(TaskName("worker", 0), "?", 1.0)], {"worker": 2000, "ps": 1})
     for number in range(1500):

@@ -6,7 +6,7 @@ from tests.polling import Polling
 from tfps.cluster.liveness import Liveness
 from tfps.cluster.monitor import TaskMonitor
 from tfps.coordinator.worker_coordinator import Diagnosis
-from tfps.data.record_source import RecordSource
+from tfps.data.record_source import Piece, RecordSource
 from tfps.job_dir.task_name import TaskName
 from tfps.leases.lease import Lease
 from tfps.leases.progress import LaneProgress
@@ -113,5 +113,10 @@ def test_a_stall_before_anybody_has_begun(clock):
     error = str(diagnosis.stall("batch was trained", 5.0))
     begin = "no batch was trained for 5 s: no worker has begun what it was given; worker 0 at h:2: "
     assert error.startswith(begin)
+    piece = Piece(2, RecordSource("shard-2", ""), 100, 50, False)
+    error = str(diagnosis.stall("record was evaluated", 5.0, str(piece)))
+    assert error.startswith(
+        "no record was evaluated for 5 s: records 100 to 150 of shard-2; worker 0 at h:2: "
+    )
     nobody = str(Diagnosis(watching()).stall("shard was evaluated", 5.0))
     assert "every task answers; look in the workers' logs" in nobody

@@ -118,6 +118,9 @@ class Raising(Given):
     def build_model(self):
         return keras.Sequential([keras.layers.Dense(-1)])
 
+    def loss(self, labels):
+        return keras.losses.MeanSquaredError()
+
     def optimizer(self):
         return {"adam": "Adam"}["sgd"]
 
@@ -128,6 +131,7 @@ class Raising(Given):
         ("features", "ZeroDivisionError: integer division or modulo by zero"),
         ("build_model", "ValueError: .*units.*-1"),
         ("optimizer", "KeyError: 'sgd'"),
+        ("loss", r"TypeError: Raising\.loss\(\) missing 1 required positional argument: 'labels'"),
     ],
 )
 def test_what_a_method_raises_is_one_line_with_its_place(method, message):

@@ -120,10 +120,15 @@ def test_a_chief_holds_its_job_while_the_storage_is_silent(tmp_path, faults, mon
 
 
 @pytest.mark.parametrize("kind", ERRORS)
-def test_a_ps_that_leaves_is_still_leaving_while_the_storage_is_silent(tmp_path, faults, kind):
+def test_a_ps_that_leaves_is_still_leaving_while_the_storage_is_silent(
+    tmp_path, faults, kind, monkeypatch
+):
     notices = PreemptionNotices(JobDir(tmp_path), [TaskName("ps", 1)])
     held = failures.StaleReadTolerance()
     notices.post(TaskName("ps", 1))
     leaving = held.ask(notices.posted, [])
+    # How long it is silent counts, not how long ago it was asked.
+    now = failures.time.monotonic()
+    monkeypatch.setattr(failures.time, "monotonic", lambda: now + failures.HOLD_SECONDS + 1)
     faults(kind)
     assert held.ask(notices.posted, leaving) == leaving == [TaskName("ps", 1)]

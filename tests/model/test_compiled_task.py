@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
+from configs.smoke import Smoke
 from tests.measured import task_metrics
 from tests.models import Unloadable
 from tests.training_fixtures import Trainer
@@ -162,6 +163,18 @@ def test_a_loss_that_needs_weights_that_no_record_has_is_refused_with_what_it_wa
         r"\(None,\)\} and outputs float32 \(None, 1\), sample_weight None: ",
     ):
         StatelessModel(tfps.task_of(weighted, LABEL, FEATURES), seed=0)
+
+
+class Unweighable(Smoke):
+    def sample_weight(self, labels):
+        return labels["weight"]
+
+
+def test_what_sample_weight_raises_is_said_of_it():
+    with pytest.raises(
+        UserError, match=r"^sample_weight\(\) of Unweighable fails on labels \{label: int64 "
+    ):
+        StatelessModel(Unweighable(), seed=0)
 
 
 def two_heads(are_named=True):

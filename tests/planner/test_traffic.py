@@ -34,6 +34,8 @@ def test_distinct_rows_ids_once_and_dense_twice(dtype, value, repeated_ids):
     assert found.table_bytes == table_bytes
     assert found.dense_bytes == 2 * (dense * value * 2 + state * 4 * 2)
     assert found.per_example == (found.table_bytes + found.dense_bytes) / 52
+    without_labels = [(features, {}) for features, _ in batches]
+    assert WireBytes.of(model, layout, dtype, without_labels) == found
 
 
 def test_state_that_no_step_changes_is_counted_once():

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
+from tfps.cluster.failures import lost_ps
 from tfps.cluster.liveness import Liveness, Prober, ProbeResult
 from tfps.job_dir.task_name import TaskName
 
@@ -107,6 +108,8 @@ class TaskMonitor:
         self._prober = prober or Prober(addresses.values())
         self._hang_up = hang_up
         self._absences: dict[TaskName, Outage] = {}
+        # Losses that a program before this one has seen, of tasks that were not back by its end.
+        self._open = {each.task: each for each in self.failures if each.back_after is None}
         self._watched: set[TaskName] = set()
         self._stop = threading.Event()
 
@@ -132,11 +135,15 @@ class TaskMonitor:
                 del self._absences[task]
                 outage.failure.back_after = outage.seconds
                 _log.info("%s is back after %.1f s", task, outage.seconds)
+            elif failure := self._open.pop(task, None):
+                failure.back_after = max(0.0, result.when - failure.when)
         elif outage is None:
-            failure = Failure(task, seen.value, result.when)
+            failure = self._open.pop(task, None)
+            if failure is None:
+                failure = Failure(task, seen.value, result.when)
+                self.failures.append(failure)
             address = self._addresses[task]
             self._absences[task] = Outage(task, address, seen, result.since, 1, failure)
-            self.failures.append(failure)
             is_certain = seen is Liveness.REFUSES
             says = "%s is lost: %s" if is_certain else "%s may be lost: %s"
             _log.warning(says, self.place(task), seen.value)
@@ -174,6 +181,10 @@ class TaskMonitor:
     def down(self, job: str) -> list[Outage]:
         """The tasks of a job that do not answer now, lost or not."""
         return [outage for outage in self.outages() if outage.task.job == job]
+
+    def refuse_lost_ps(self) -> None:
+        if lost := self.lost("ps"):
+            raise lost_ps(", ".join(map(str, lost)))
 
     def lost(self, job: str) -> list[Outage]:
         return [outage for outage in self.down(job) if outage.is_lost]

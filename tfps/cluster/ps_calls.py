@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from tfps.cluster import failures
 from tfps.cluster.monitor import TaskMonitor
 from tfps.errors import RunError
 
@@ -60,8 +59,7 @@ class PsCalls:
             done, _ = concurrent.futures.wait([future], _POLL_SECONDS)
             if done:
                 return future.result()
-            if lost := self._monitor.lost("ps"):
-                raise failures.lost_ps(", ".join(map(str, lost)))
+            self._monitor.refuse_lost_ps()
             if is_late:
                 raise RunError(
                     f"{doing} has taken {limit:.0f} s and is not done, though every "

@@ -23,7 +23,7 @@ from tfps.job_dir import JobDir
 from tfps.job_dir.task_name import TaskName
 
 _LEAST_SECONDS = 20.0  # to connect to tasks that have just answered
-_AGAIN_SECONDS = 15.0  # to wait for workers when the run continues with others
+_AGAIN_SECONDS = 15.0  # to wait for all workers when the run continues, and enough are there
 _EXPIRE_SECONDS = 60  # as long as the tasks wait for a lost chief by default
 # In one process: while it lives TensorFlow never frees what workers and ps have made of a
 # connection's functions, 100 MB of the Criteo model on a worker.
@@ -121,11 +121,9 @@ class Connector:
             return LocalExecutor()
         workers, ps = len(self._cluster.workers), len(self._cluster.ps)
         _log.info("waiting for %d workers and %d ps", workers, ps)
-        began, limit = time.monotonic(), self._limit_seconds
-        if self._again:
-            limit = min(limit, _AGAIN_SECONDS)
-        checks = self._check(limit)
-        indices = self._workers(checks, limit)
+        began = time.monotonic()
+        checks = self._check_again() if self._again else self._check(self._limit_seconds)
+        indices = self._workers(checks)
         if self._indices not in ([], indices):
             raise WorkersChangedError("there are other workers than before")
         self._indices = indices
@@ -164,17 +162,44 @@ class Connector:
     def _check(self, limit_seconds: float) -> list[TaskCheck]:
         return check_tasks(self._cluster.peers(), self._wanted, limit_seconds)
 
-    def _workers(self, found: Sequence[TaskCheck], limit_seconds: float) -> list[int]:
+    def _check_again(self) -> list[TaskCheck]:
+        """What is seen of tasks that were there before: soon, if there are enough workers."""
+        deadline = time.monotonic() + self._limit_seconds
+        has_said = False
+        while True:
+            found = self._check(min(self._limit_seconds, _AGAIN_SECONDS))
+            away = [each for each in found if not each.answers]
+            if lost := [str(each) for each in away if each.task.job == "ps"]:
+                raise LostPsError("; ".join(lost))
+            if len(self._cluster.workers) - len(away) >= self._least:
+                return found
+            if time.monotonic() > deadline:
+                return found
+            if not has_said:
+                _log.warning(
+                    "waiting up to %.0f s for at least %d of the %d workers: %s",
+                    self._limit_seconds,
+                    self._least,
+                    len(self._cluster.workers),
+                    "; ".join(map(str, away)),
+                )
+                has_said = True
+
+    @property
+    def _least(self) -> int:
+        """How many workers a run needs."""
+        return self._min_workers or (1 if self._again else len(self._cluster.workers))
+
+    def _workers(self, found: Sequence[TaskCheck]) -> list[int]:
         """Indices of the workers to connect to."""
         unfit = [each for each in found if not each.is_fit]
         away = [each for each in unfit if each.task.job == "worker" and not each.answers]
-        workers = len(self._cluster.workers)
-        least = self._min_workers or (1 if self._again else workers)
+        workers, least = len(self._cluster.workers), self._least
         if len(away) < len(unfit) or workers - len(away) < least:
             needed = f"; at least {least} of the {workers} workers are needed" if away else ""
             raise UserError(
                 f"not all tasks can be used: {'; '.join(map(str, unfit))}; tasks that do not "
-                f"answer are waited for {limit_seconds:.0f} s (--connect_seconds){needed}"
+                f"answer are waited for {self._limit_seconds:.0f} s (--connect_seconds){needed}"
             )
         for each in away:
             _log.warning("left out until it answers: %s", each)

@@ -65,15 +65,18 @@ class Diagnosis:
         """For how many seconds some lease has been held without a batch."""
         return max((time.monotonic() - since for *_, since in self._held.values()), default=0.0)
 
-    def stall(self, what: str, seconds: float) -> RunError:
-        """The error of a wait that was too long for `what`, such as "batch was trained"."""
+    def stall(self, what: str, seconds: float, waited_for: str = "") -> RunError:
+        """The error of a wait that was too long for `what`, such as "batch was trained".
+
+        `waited_for` is a clause on what a worker has, where that is no lease.
+        """
         clauses = [self._holder(*held) for held in self._held.values()]
         reported = {TaskName("worker", row.worker) for _, row, _ in self._held.values()}
         for outage in self._monitor.outages():
             if outage.task not in reported:
                 clauses.append(f"{outage}: {_describe(outage.liveness, outage.seconds)}")
         if not self._held:
-            clauses.insert(0, "no worker has begun what it was given")
+            clauses.insert(0, waited_for or "no worker has begun what it was given")
         if len(clauses) == 1 and not self._held:
             clauses.append("every task answers; look in the workers' logs")
         return RunError(
@@ -157,7 +160,7 @@ class WorkerCoordinator:
                 self.handle_result(future, queue)
             if time.monotonic() < next_look and not self.lanes.are_empty:
                 continue
-            self._refuse_lost_ps()
+            self._monitor.refuse_lost_ps()
             self._measure(queue)
             report(self.meter)
             apart = min(_APART_SECONDS * len(self.lanes.rows), POLL_SECONDS)
@@ -197,7 +200,7 @@ class WorkerCoordinator:
                 yield EvaluatedPiece(*found)
                 last_change = time.monotonic()  # the caller may need long for each result
             else:
-                self._refuse_no_end("evaluation", last_change, "record was evaluated")
+                self._refuse_no_end("evaluation", last_change, "record was evaluated", str(piece))
 
     def gradients(self, source: RecordSource, lease: Sequence[int]) -> Gradients:
         args = (source.pack(), tf.constant([*lease, 0], tf.int64))
@@ -269,11 +272,11 @@ class WorkerCoordinator:
         self.lanes.release(lane)
         self._on_done(result)
 
-    def _refuse_no_end(self, doing: str, since: float, what: str) -> None:
+    def _refuse_no_end(self, doing: str, since: float, what: str, waited_for: str = "") -> None:
         """Ends a wait without progress `since` (monotonic); `what` as "shard was evaluated"."""
-        self._refuse_lost_ps()
+        self._monitor.refuse_lost_ps()
         self._refuse_repeated_failure(doing)
-        self._refuse_stall(time.monotonic() - since, what)
+        self._refuse_stall(time.monotonic() - since, what, waited_for)
 
     def _result(self, future: concurrent.futures.Future, doing: str, source: RecordSource) -> Any:
         error = future.exception()
@@ -315,16 +318,11 @@ class WorkerCoordinator:
         """Gives the monitor time to see a lost ps, which closures' failures show if it is back."""
         deadline = time.monotonic() + _LOSS_SECONDS
         while time.monotonic() < deadline:
-            self._refuse_lost_ps()
+            self._monitor.refuse_lost_ps()
             time.sleep(POLL_SECONDS)
         self._refuse_replaced_ps()
         self._repeated_failure.note(self._executor.retried())
         self._repeated_failure.refuse_lost_ps()
-
-    def _refuse_lost_ps(self) -> None:
-        lost = self._monitor.lost("ps")
-        if lost:
-            raise failures.lost_ps(", ".join(map(str, lost)))
 
     def _refuse_replaced_ps(self) -> None:
         """Ends a wait for closures that wait for a ps that was there again before it was missed."""
@@ -335,11 +333,11 @@ class WorkerCoordinator:
         self._repeated_failure.note(self._executor.retried())
         self._repeated_failure.refuse(doing)
 
-    def _refuse_stall(self, seconds: float, what: str) -> None:
+    def _refuse_stall(self, seconds: float, what: str, waited_for: str = "") -> None:
         if seconds >= _QUIET_SECONDS and time.monotonic() >= self._next_question:
             self._refuse_replaced_ps()
             self._next_question = time.monotonic() + _QUIET_SECONDS
         if seconds >= self._stall_seconds:
             self._monitor.wait_for_pending_probes()
-            self._refuse_lost_ps()
-            raise self._diagnosis.stall(what, seconds)
+            self._monitor.refuse_lost_ps()
+            raise self._diagnosis.stall(what, seconds, waited_for)

@@ -20,7 +20,7 @@ from tfps.data.shards import STRIDE, RecordIndex, Shard
 from tfps.data.tfrecord import frame
 from tfps.errors import UserError
 from tfps.storage import files
-from tfps.storage.failures import StorageError
+from tfps.storage.failures import StorageError, of_named
 from tfps.storage.paths import is_file_name
 
 FILE = "replacing.json"
@@ -131,7 +131,7 @@ class DatasetWriter:
             for each in opened.values():
                 each.write(b"")  # a file is made by the first write
         except (tf.errors.OpError, StorageError) as error:
-            raise _unwritable(directory, error) from None
+            raise of_named(error, f"--output={directory}", "written") from None
         return cls(directory, prefix, schema, opened)
 
     @property
@@ -147,7 +147,7 @@ class DatasetWriter:
         try:
             self._files[shard].write(frames)
         except (tf.errors.OpError, StorageError) as error:
-            raise _unwritable(self.directory, error) from None
+            raise of_named(error, f"--output={self.directory}", "written") from None
         first = -self._records[shard] % STRIDE  # of these records, the first one with an entry
         if first < len(sizes):
             offsets = self._bytes[shard] + np.cumsum(sizes) - sizes
@@ -197,7 +197,7 @@ class DatasetWriter:
             self._done = True
             settle(self.directory)
         except (tf.errors.OpError, StorageError) as error:
-            raise _unwritable(self.directory, error) from None
+            raise of_named(error, f"--output={self.directory}", "written") from None
         return written
 
     def __enter__(self) -> Self:
@@ -216,7 +216,7 @@ class DatasetWriter:
                 opened.close()
             settle(self.directory)
         except (tf.errors.OpError, StorageError) as failure:
-            raise _unwritable(self.directory, failure) from error
+            raise of_named(failure, f"--output={self.directory}", "written") from error
 
     def _path(self, file: str) -> str:
         return posixpath.join(self.directory, file)
@@ -235,11 +235,6 @@ def _replaced(directory: str, overwrite: bool) -> tuple[str, ...]:
             "with --overwrite"
         )
     return manifest.files_to_replace(directory)
-
-
-def _unwritable(directory: str, error: tf.errors.OpError | StorageError) -> UserError:
-    why = str(error) if isinstance(error, StorageError) else error.message
-    return UserError(f"--output={directory} cannot be written: {why}")
 
 
 def _names(prefix: str, shards: int) -> list[str]:

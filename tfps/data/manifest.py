@@ -55,7 +55,7 @@ from tfps.data.shards import (
 )
 from tfps.errors import UserError
 from tfps.storage import files
-from tfps.storage.failures import StorageError, of_input
+from tfps.storage.failures import StorageError, of_named
 
 FILE = "manifest.json"
 FORMAT = 3
@@ -163,7 +163,7 @@ def read(directory: str, flag: str = "", may_be_cut: bool = False) -> Manifest:
         manifest = _decode(text, where, directory)
         shards = check_files(directory, manifest.shards, where, may_be_cut)
     except (StorageError, tf.errors.OpError) as error:
-        raise of_input(error, where) from None
+        raise of_named(error, where) from None
     return dataclasses.replace(manifest, shards=shards)
 
 

@@ -23,7 +23,7 @@ from tfps.data.converters import optional
 from tfps.data.row_format import BadRow, Cell, Columns, Field, RowFormat, Values
 from tfps.errors import UserError, listed
 from tfps.storage import files
-from tfps.storage.failures import of_input
+from tfps.storage.failures import of_named
 
 _MAGIC = b"PAR1"
 BLOCK_ROWS = 1024
@@ -82,8 +82,11 @@ def is_parquet(path: str) -> bool:
     """Whether a file is one, by its first bytes."""
     if not files.exists(path) or files.is_directory(path):
         return False
-    with tf.io.gfile.GFile(path, "rb") as file:
-        return bool(file.read(len(_MAGIC)) == _MAGIC)
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            return bool(file.read(len(_MAGIC)) == _MAGIC)
+    except tf.errors.OpError as error:
+        raise of_named(error, path) from None
 
 
 def column_names(path: str) -> list[str]:
@@ -116,7 +119,7 @@ def _opened(path: str) -> Iterator[Any]:
         with tf.io.gfile.GFile(path, "rb") as opened:
             yield parquet.ParquetFile(arrow.PythonFile(ArrowFile(opened), mode="r"))
     except tf.errors.OpError as error:
-        raise of_input(error, path) from None
+        raise of_named(error, path) from None
     except (arrow.ArrowInvalid, OSError) as error:
         raise UserError(f"{path} is not a whole Parquet file: {error}") from None
 

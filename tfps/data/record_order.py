@@ -26,7 +26,7 @@ from tfps.data.manifest import Manifest
 from tfps.data.schema import Schema
 from tfps.data.tfrecord import FOOTER_BYTES, HEADER_BYTES, scan
 from tfps.errors import UserError
-from tfps.storage.failures import of_input
+from tfps.storage.failures import of_named
 from tfps.storage.paths import is_local
 
 MEMORY_BYTES = 512 << 20  # of records that are held at once
@@ -159,7 +159,7 @@ def describe(dataset: Manifest, hint: str) -> str:
     try:
         sampled = _sample(dataset, judged)
     except tf.errors.OpError as error:
-        raise of_input(error, dataset.directory) from None
+        raise of_named(error, dataset.directory) from None
     records = [record for _, some in sampled for record in some]
     if len(records) < _LEAST_RECORDS or not judged:
         return ""

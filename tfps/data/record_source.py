@@ -159,6 +159,9 @@ class Piece(NamedTuple):
     records: int
     is_last: bool
 
+    def __str__(self) -> str:
+        return f"records {self.first} to {self.first + self.records} of {self.source.path}"
+
     def tensors(self) -> tuple[PackedSource, tf.Tensor]:
         """What `Closures.evaluate` is called with."""
         return self.source.pack(), tf.constant([self.first, self.records], tf.int64)

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tfps.data.row_format import BadRow, Columns, RowFormat, Values
 from tfps.errors import UserError
 from tfps.storage import files
-from tfps.storage.failures import of_input
+from tfps.storage.failures import of_named
 
 if TYPE_CHECKING:
     import _csv
@@ -223,7 +223,7 @@ def _opened(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     except tf.errors.NotFoundError:
         raise UserError(f"{path}: no such file") from None
     except tf.errors.OpError as error:
-        raise of_input(error, path) from None
+        raise of_named(error, path) from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"{path} is not a whole gzip file: {error}") from None
 

@@ -369,7 +369,9 @@ def _returning(method: Callable[..., Any], kind: Any) -> Callable[..., Any]:
 def _of_user_code(method: Callable[..., Any], error: Exception) -> UserError:
     file = method.__code__.co_filename
     frames = traceback.extract_tb(error.__traceback__)
-    line = [frame.lineno for frame in frames if frame.filename == file][-1]
+    # None of them where it was called with other arguments than it takes.
+    first = method.__code__.co_firstlineno
+    line = [first, *(frame.lineno for frame in frames if frame.filename == file)][-1]
     kind, reason = type(error).__name__, reason_of(error)
     reason = reason if reason.startswith(kind) else f"{kind}: {reason}"
     return UserError(f"{file} line {line}: {method.__qualname__}() raised {reason}")

@@ -39,7 +39,8 @@ class SizeRequest:
     def read(self) -> Asked | None:
         """The last request; None without one that can be read."""
         try:
-            return msgspec.json.decode(files.read(self._path), type=Asked)
+            # Asked every two seconds: who waits for storage here would train nothing meanwhile.
+            return msgspec.json.decode(files.read(self._path, patience=0.0), type=Asked)
         except (FileNotFoundError, msgspec.DecodeError):
             return None
 

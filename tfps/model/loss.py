@@ -72,11 +72,12 @@ class LossFunction:
         except UserError:
             raise
         except Exception as error:  # whatever the user's code raises
-            weights = f", sample_weight {_shapes(self._weight(labels, training))}"
+            weights = ""
+            if self._is_own:
+                weights = f", sample_weight {_shapes(self._weight(labels, training))}"
             raise UserError(
                 f"{self._name} fails in {'training' if training else 'evaluation'} on labels "
-                f"{_shapes(labels)} and outputs {_shapes(outputs)}"
-                f"{weights if self._is_own else ''}: {reason_of(error)}"
+                f"{_shapes(labels)} and outputs {_shapes(outputs)}{weights}: {reason_of(error)}"
             ) from error
         if loss.shape.rank != 0:
             raise UserError(
@@ -153,7 +154,15 @@ class LossFunction:
         """
         if not (training or self._is_own):
             return None
-        weight = self._task.sample_weight(labels)
+        try:
+            weight = self._task.sample_weight(labels)
+        except UserError:
+            raise
+        except Exception as error:  # whatever the user's code raises
+            raise UserError(
+                f"sample_weight() of {type(self._task).__name__} fails on labels "
+                f"{_shapes(labels)}: {reason_of(error)}"
+            ) from error
         for each in weight.values() if isinstance(weight, Mapping) else (weight,):
             _refuse_no_weight(self._task, each)
         of_class = self._task.class_factor(labels) if training else None

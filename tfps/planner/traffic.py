@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from tfps.model.inputs import batch_records
 from tfps.model.stateless_model import Features, StatelessModel
 from tfps.store.layout import StoreLayout
 from tfps.store.messages import Wire
@@ -48,7 +49,7 @@ class WireBytes:
         steps, examples, rows, table_bytes = 0, 0, 0, 0
         for features, labels in batches:
             steps += 1
-            examples += len(next(iter(labels.values()))) // examples_per_record
+            examples += int(batch_records(features, labels)) // examples_per_record
             for group, asked in zip(layout.groups, _ids_of(layout, model, features), strict=True):
                 distinct = len(np.unique(asked))
                 rows += distinct

@@ -75,13 +75,15 @@ def explain(error: OSError | tf.errors.OpError, doing: str, path: str) -> Storag
     return StorageError(f"{path} cannot be {doing} ({text}); {hint}", may_pass)
 
 
-def of_input(error: StorageError | tf.errors.OpError, what: str) -> StorageError | UserError:
-    """Why files that a user named cannot be read: it is theirs, or storage may answer later."""
+def of_named(
+    error: StorageError | tf.errors.OpError, what: str, doing: str = "read"
+) -> StorageError | UserError:
+    """Why files that a user named cannot be used: it is theirs, or storage may answer later."""
     if isinstance(error, StorageError):
         found, text = error, str(error)
     else:
-        found, text = explain(error, "read", what), error.message
-    return found if found.may_pass else UserError(f"{what} cannot be read: {text}")
+        found, text = explain(error, doing, what), error.message
+    return found if found.may_pass else UserError(f"{what} cannot be {doing}: {text}")
 
 
 def attempt(
@@ -115,26 +117,24 @@ def attempt_change(doing: str, path: str, work: Callable[[], None]) -> None:
 
 
 class StaleReadTolerance:
-    """Repeats its last answer while storage gives none, for up to `seconds`."""
+    """Repeats its last answer while storage gives none, for up to `HOLD_SECONDS`."""
 
-    def __init__(self, seconds: float = HOLD_SECONDS):
-        self._seconds = seconds
-        self._answered = time.monotonic()
-        self._is_waiting = False
+    def __init__(self) -> None:
+        self._silent_since: float | None = None
 
     def ask(self, question: Callable[[], _Answer], last: _Answer) -> _Answer:
         """The answer to a question; the last one while the storage gives none."""
         try:
             answer = question()
         except StorageError as error:
-            silent = time.monotonic() - self._answered
             if not error.may_pass:
                 raise
-            if silent > self._seconds:
+            if self._silent_since is None:
+                self._silent_since = time.monotonic()
+                _log.warning("%s; continuing for up to %.0f s without it", error, HOLD_SECONDS)
+            silent = time.monotonic() - self._silent_since
+            if silent > HOLD_SECONDS:
                 raise StorageError(f"for {silent:.0f} s {error}", may_pass=True) from None
-            if not self._is_waiting:
-                _log.warning("%s; continuing for up to %.0f s without it", error, self._seconds)
-            self._is_waiting = True
             return last
-        self._answered, self._is_waiting = time.monotonic(), False
+        self._silent_since = None
         return answer

@@ -24,7 +24,7 @@ import requests
 from google.api_core import exceptions, retry
 from google.cloud import storage
 
-from tfps.errors import UserError
+from tfps.errors import RunError, UserError
 from tfps.storage.paths import CLOUD_SCHEME, bucket_and_name, is_cloud
 
 _lock = threading.Lock()
@@ -153,7 +153,7 @@ def hexadecimal(crc32c: str) -> str:
     return base64.b64decode(crc32c).hex()
 
 
-def explain(error: Exception, where: str) -> UserError:
+def explain(error: Exception, where: str) -> UserError | RunError:
     """An error of the client in a person's words."""
     if isinstance(error, google.auth.exceptions.DefaultCredentialsError):
         return UserError(
@@ -177,7 +177,9 @@ def explain(error: Exception, where: str) -> UserError:
             f"{where}: the credentials may not use the bucket {bucket!r}; grant their account "
             "roles/storage.objectViewer to read and roles/storage.objectAdmin to write there"
         )
-    return UserError(f"{where} cannot be reached: {_cause(error)}")
+    return RunError(
+        f"{where} cannot be reached: {_cause(error)}; when it answers again, rerun the same command"
+    )
 
 
 def _cause(error: Any) -> str:

@@ -129,6 +129,8 @@ def gather_first(variable: tf.Variable, rows: tf.Tensor) -> tf.Tensor:
     if tf.executing_eagerly():
         # Of a variable on another task TensorFlow does not know the shape then, and refuses.
         return gather(variable, rows)[:, 0]
+    if variable.shape.num_elements() > tf.int32.max:
+        rows = tf.cast(rows, tf.int64)  # the operation counts values, not rows
     return tf.gather_nd(variable, tf.stack([rows, tf.zeros_like(rows)], 1))
 
 

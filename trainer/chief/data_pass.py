@@ -30,6 +30,7 @@ from tfps.storage import files
 from tfps.storage.paths import canonical
 from tfps.store.parameter_store import ParameterStore
 from trainer.chief.engine import Engine, measure, piece_records
+from trainer.chief.interruption import has_restarted
 from trainer.chief.run_inputs import DataUse, RunInputs, first_values
 from trainer.chief.state import ChiefState
 from trainer.console.terminal import ProgressDisplay
@@ -200,10 +201,14 @@ class PassPlan:
                 drop_remainder=False,
                 init_from="",
                 init_layers=(),
+                checkpoint_in_background=False,
                 export=NO_EXPORT,
                 export_if=(),
+                export_seconds=0.0,
+                export_deltas=False,
             ),
             mode=None,
+            callbacks=None,
         )
 
     def kept(self, task: Task) -> tuple[Feature, ...]:
@@ -256,6 +261,8 @@ class PassPlan:
             lambda: _read(self.checkpoint, engine.store),
             inputs.plan.layout.ps_bytes,
         )
+        if not has_restarted():
+            state.resizing.began()
         _log.info("with the parameters of %s", self.checkpoint.path)
         return DataPass(self, engine, state)
 
@@ -310,7 +317,7 @@ class DataPass:
             yield piece, result
             done += piece.records
             self._state.trained(done)
-            self._state.go_on_unless_tasks_change()
+            self._state.go_on_unless_tasks_change(keeps=self._parts is not None)
             if time.monotonic() - told > _LINE_SECONDS:
                 told = time.monotonic()
                 _log.info("%s of %s records", f"{done:,}", f"{self._data.records:,}")

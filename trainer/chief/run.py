@@ -224,6 +224,7 @@ def _begin(
     observer = monitoring.observe(
         settings, data.train, lambda: _states(peers, connector, monitor), past
     )
+    leaving = "worker" if cluster.is_replicated else "ps"  # the tasks that say so
     fence = ChiefFence.take_over(job_dir)
     task_files.write(job_dir, monitoring.traced_at(cluster))
     report = RunReport.begin(inputs, fence)
@@ -235,7 +236,7 @@ def _begin(
         report=report,
         fence=fence,
         interruption=interruption,
-        notices=PreemptionNotices(job_dir, peers),
+        notices=PreemptionNotices(job_dir, {task for task in peers if task.job == leaving}),
         resizing=Resizing(
             job_dir, cluster, limits.min_workers, _autoscaling(settings, limits, observer, past)
         ),

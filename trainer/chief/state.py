@@ -27,7 +27,7 @@ from tfps.worker.loop import SyncEvery
 from trainer.chief import interruption
 from trainer.chief.interruption import Interruption
 from trainer.chief.observer import RunObserver
-from trainer.chief.resizing import Resizing
+from trainer.chief.resizing import ResizedError, Resizing
 from trainer.chief.run_report import RunReport
 from trainer.chief.wait_limits import WaitLimits
 
@@ -260,15 +260,33 @@ class ChiefState:
         reason, self._reason_to_change = self._reason_to_change, ""
         return reason
 
-    def go_on_unless_tasks_change(self) -> None:
-        """Looks as `poll` does, for work that has nothing to save."""
+    def raise_if_nobody_trains(self) -> None:
+        """Looks as `poll` does, and has others join at once if all workers are lost."""
+        self.poll()
+        lost = {outage.task for outage in self.monitor.lost("worker")}
+        if self._reason_to_change and lost.issuperset(self.connector.workers):
+            raise WorkersChangedError(self.take_reason_to_change())
+
+    def raise_if_resized(self) -> None:
+        """Ends this program where its run is to have another size."""
+        if self.new_size:
+            self.resizing.leaving()
+            raise ResizedError(self.new_size)
+
+    def go_on_unless_tasks_change(self, keeps: bool) -> None:
+        """Looks as `poll` does, for work that has nothing to save.
+
+        Work that does not keep what is done would begin again for each worker that comes or goes.
+        """
         self.poll()
         self.interruption.raise_if_requested()
         self.observer.look_for_losses(self.monitor.failures)
         if released := self.release_ps():
             names = ", ".join(map(str, released))
             raise LostPsError(f"{names} left", tuple(ps.index for ps in released))
-        if reason := self.take_reason_to_change():
+        self.raise_if_resized()
+        reason = self.take_reason_to_change()
+        if reason and keeps:
             raise WorkersChangedError(reason)
 
     def trained(self, examples: int) -> None:

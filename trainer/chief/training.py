@@ -21,7 +21,6 @@ from trainer.chief.evaluations import JobEvaluations
 from trainer.chief.following import Following
 from trainer.chief.forgetting import Forgetting
 from trainer.chief.interruption import has_restarted
-from trainer.chief.resizing import ResizedError
 from trainer.chief.run_exports import RunExports
 from trainer.chief.run_inputs import RunInputs
 from trainer.chief.run_report import training_counts
@@ -160,6 +159,7 @@ class Training:
             observer.progressed(meter, self._queue, self._steps)
             display.show(lambda: observer.board.status(meter))
             poll()
+            self._state.raise_if_nobody_trains()
 
         due = time.monotonic() + self._train.checkpoint_seconds
 
@@ -286,9 +286,8 @@ class Training:
             names = ", ".join(map(str, released))
             indices = tuple(ps.index for ps in released)
             raise LostPsError(f"{names} left, after a checkpoint", indices)
-        if (size := self._state.new_size) and not self._queue.finished:
-            self._state.resizing.leaving()
-            raise ResizedError(size)
+        if not self._queue.finished:
+            self._state.raise_if_resized()
         reason = self._state.take_reason_to_change()
         if reason and not self._queue.finished:
             raise WorkersChangedError(reason)

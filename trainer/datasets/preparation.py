@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
-import tensorflow as tf
 from absl import flags
 
 from tfps import byte_size
@@ -128,7 +127,7 @@ def _good_rows(
 
 def _size(inputs: Sequence[str]) -> int:
     """Bytes of all files; those that are missing are refused when it is their turn."""
-    return sum(tf.io.gfile.stat(path).length for path in inputs if files.exists(path))
+    return sum(files.size(path) for path in inputs if files.exists(path))
 
 
 def run() -> None:

@@ -69,6 +69,8 @@ def is_pass(cluster: Cluster, job_dir: str) -> bool:
     for name in ("checkpoint", "data"):
         if not _FLAGS[name].value:
             raise UserError(f"--job={_FLAGS.job} without --{name}: name it")
+    if _FLAGS.autoscale is not None:
+        raise UserError(f"--autoscale is for --job={TRAIN}; leave it out")
     if cluster.is_replicated or cluster.evaluators:
         raise UserError(
             f"--job={_FLAGS.job} needs a cluster with ps and no evaluator, or no cluster at all"

@@ -15,6 +15,7 @@ from tfps.data.row_blocks import Header, RowBlock, named_header, row_blocks
 from tfps.data.row_format import RowFormat
 from tfps.data.schema import Schema
 from tfps.errors import UserError, listed
+from tfps.storage import files
 from trainer.console import file_progress
 from trainer.datasets import data_files
 from trainer.datasets.shard_scan import Processes, worthwhile
@@ -66,7 +67,7 @@ def scan(data: str, flag: str, processes: int) -> Table:
         size, parts = dataset.bytes, _of_dataset(dataset)
     else:
         paths = data_files.find(data, flag)
-        size, parts = sum(tf.io.gfile.stat(path).length for path in paths), _of_files(paths)
+        size, parts = sum(map(files.size, paths)), _of_files(paths)
     table = Table(data, {})
     with (
         Processes(worthwhile(processes, size), __name__) as pool,

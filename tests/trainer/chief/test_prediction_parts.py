@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 
+import keras
 import numpy as np
 import pytest
 
@@ -14,7 +15,8 @@ from tfps.data.record_source import pieces_of
 from tfps.errors import UserError
 from tfps.evaluation.metrics import EvaluatedPiece
 from tfps.storage import files
-from trainer.chief.data_pass import PartsOf, PredictionParts, predicted_bytes
+from trainer.chief import preflight
+from trainer.chief.data_pass import PartsOf, PassPlan, PredictionParts, predicted_bytes
 from trainer.chief.run_inputs import first_values
 
 FORMS = ("csv", "parquet", "tfrecord")
@@ -30,6 +32,18 @@ def inputs_fixture(tmp_path_factory):
         experiment, data=dataclasses.replace(experiment.data, train=data)
     )
     return inputs_of(experiment, directory / "job")
+
+
+def test_a_pass_needs_nothing_that_a_training_alone_does(inputs):
+    experiment = inputs.settings.experiment
+    train = dataclasses.replace(experiment.train, export_seconds=60.0, export_deltas=True)
+    stop_early = keras.callbacks.EarlyStopping("val_auc")
+    trained = dataclasses.replace(experiment, train=train, callbacks=lambda task: [stop_early])
+    data = inputs.data.train.of_epoch(0).directory
+    made = PassPlan(None).experiment(trained, data)
+    own = inputs_of(made, inputs.settings.job_dir)
+    assert not preflight.placement_of(own).snapshot_bytes(0)
+    assert preflight.placement_of(inputs).snapshot_bytes(0)
 
 
 def parts_in(directory, inputs, form, keep=("token",), checkpoint="checkpoint"):

@@ -7,6 +7,7 @@ from tests.polling import Polling
 from tfps.cluster.liveness import Liveness
 from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.spec import Cluster
+from tfps.errors import WorkersChangedError
 from tfps.job_dir import JobDir
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 from tfps.job_dir.task_files import PreemptionNotices
@@ -90,6 +91,36 @@ def test_a_change_is_made_at_once_where_nobody_trains(state):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert look(state)
+
+
+def test_others_join_at_once_where_all_workers_are_lost(state):
+    state.connector.arrived = [TaskName("worker", 1)]
+    state._looked = 0.0
+    state.raise_if_nobody_trains()  # the worker has not been asked
+    state.monitor.start()
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while not state.monitor.lost("worker"):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    state._looked = 0.0
+    with pytest.raises(WorkersChangedError, match="worker 1 can join"):
+        state.raise_if_nobody_trains()
+
+
+def test_work_that_keeps_nothing_does_not_begin_again_for_a_worker(state):
+    state.monitor.start()
+    state.interruption.raise_if_requested = lambda: None
+    state.observer = types.SimpleNamespace(look_for_losses=lambda failures: None)
+    state.connector.arrived = [TaskName("worker", 1)]
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while not state.monitor.outages():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    state._looked = 0.0
+    state.go_on_unless_tasks_change(keeps=False)
+    state._looked = 0.0
+    with pytest.raises(WorkersChangedError):
+        state.go_on_unless_tasks_change(keeps=True)
 
 
 def test_a_ps_that_will_go_is_told_once_that_all_is_saved(state):
