@@ -227,6 +227,8 @@ def _interruptible() -> Iterator[Interruption]:
         if stopped.signal == signal.SIGINT:
             raise KeyboardInterrupt from None
         os.kill(os.getpid(), stopped.signal)
+        # The handler before may return; the training has not ended all the same.
+        raise SystemExit(128 + stopped.signal) from None
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)

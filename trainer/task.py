@@ -40,7 +40,11 @@ from trainer.flags.pass_flags import Work
 from trainer.flags.task_flags import JobPaths, Platform
 
 if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
+    from tfps.allreduce.group import ReplicaExecutor
+
+    from trainer.chief.interruption import Interruption
     from trainer.chief.run_inputs import RunInputs, RunSettings
+    from trainer.chief.wait_limits import WaitLimits
 
 _FLAGS = flags.FLAGS
 _log = logging.getLogger("trainer.task")
@@ -109,7 +113,7 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
     from trainer.chief import deploying, preflight, resizing
     from trainer.chief.interruption import Interrupted, Interruption
     from trainer.chief.resizing import ResizedError
-    from trainer.chief.run import join, run
+    from trainer.chief.run import run
     from trainer.chief.run_inputs import RunInputs, RunSettings
 
     job_dir = paths.job_dir
@@ -129,11 +133,7 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
     interruption = Interruption(_FLAGS.grace_seconds)
     try:
         interruption.install()
-        replica = None
-        if cluster.is_replicated:
-            _check_replica(settings)
-            replica = join(cluster, job_dir, limits, _FLAGS.collectives)
-        inputs = RunInputs.check(settings)
+        inputs, replica = _meet(settings, interruption, limits)
         preflight.check_machine(inputs, is_serving=replica is not None, output=work.output(inputs))
         if not cluster.ps:
             _start_staging()
@@ -152,6 +152,23 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
         _log.warning("beginning again with %s", resized.size)
         resizing.leave_to_launcher(resized.size)
         return EXIT_RESIZED
+
+
+def _meet(
+    settings: "RunSettings", interruption: "Interruption", limits: "WaitLimits"
+) -> "tuple[RunInputs, ReplicaExecutor | None]":
+    """What a run is made from; and without ps the other replicas, met before."""
+    from tfps.job_dir.report import reopened
+    from trainer.chief.run import join
+    from trainer.chief.run_inputs import RunInputs
+
+    with interruption.recognized():
+        if not settings.cluster.is_replicated:
+            return RunInputs.check(settings), None
+        _check_replica(settings)
+        with reopened(settings.job_dir):
+            replica = join(settings.cluster, limits, _FLAGS.collectives)
+            return RunInputs.check(settings), replica
 
 
 def _look_ahead(inputs: "RunInputs", work: Work) -> int:

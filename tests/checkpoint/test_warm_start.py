@@ -176,6 +176,27 @@ def test_another_optimizer_takes_rows_as_that_of_the_other_job_would_have_moved_
     np.testing.assert_array_equal(found[HIDDEN], by_path(saved)[HIDDEN])
 
 
+def test_rows_are_moved_by_the_rates_that_the_other_job_s_callbacks_have_set(tmp_path):
+    task = Smoke()
+    rules = Rules.of(task, model_of(task))
+    saved = ParameterStore(model_of(task), rules, ["/device:CPU:0"], 5, may_change_rate=True)
+    for slice_ in saved.slices():
+        if slice_.name == "tables_dim4":  # its slots move rows
+            slice_.variable.assign(np.random.default_rng(0).random(slice_.variable.shape))
+    saved.learning_rates.set(10 * saved.learning_rates.now, 4)
+    saved.set_steps(STEPS)
+    directory = CheckpointDirectory(JobDir(tmp_path))
+    save(directory, saved, QueueState(2), DATA)
+    store = store_of(Tuned())
+    WarmStart(str(tmp_path), ("token_table",)).begin(store)
+    np.testing.assert_allclose(by_path(store)[TABLE], saved.read_table(0), rtol=0, atol=1e-6)
+    # The first rate alone would have moved them elsewhere.
+    [checkpoint] = [directory.latest()]
+    selection = LayerSelection.of(["token_table"], checkpoint.signature, store.signature(), "it")
+    take_layers(dataclasses.replace(checkpoint, learning_rates=()), selection, store)
+    assert np.abs(by_path(store)[TABLE] - saved.read_table(0)).max() > 1e-3
+
+
 def test_of_a_checkpoint_that_does_not_name_its_optimizer_rows_are_taken_as_they_lie(job, caplog):
     job_dir, saved = job
     checkpoint = CheckpointDirectory(JobDir(job_dir)).latest()

@@ -1,3 +1,4 @@
+import contextlib
 import json
 
 import pytest
@@ -10,18 +11,25 @@ from tfps.job_dir.report import FINISHED, INTERRUPTED, RUNNING
 
 def test_a_job_that_runs_again_says_so(tmp_path):
     job_dir = JobDir(tmp_path)
-    report.reopen(job_dir)
-    assert report.read(job_dir) is None
+    with report.reopened(job_dir):
+        assert report.read(job_dir) is None
     for status in (FINISHED, INTERRUPTED):
-        report.write(job_dir, short_report(status=status, steps=7))
-        report.reopen(job_dir)
+        ended = short_report(status=status, steps=7)
+        report.write(job_dir, ended)
+        with contextlib.suppress(UserError), report.reopened(job_dir):
+            assert report.load(job_dir) == short_report(status=RUNNING, steps=7)
+            raise UserError("a chief that cannot run")
+        assert report.load(job_dir) == ended
+        with report.reopened(job_dir):
+            pass
         assert report.load(job_dir) == short_report(status=RUNNING, steps=7)
 
 
 @pytest.mark.parametrize("content", ["", '{"format": 2, "stat'])
 def test_a_file_that_a_power_cut_left_is_no_report(tmp_path, content):
     (tmp_path / "report.json").write_text(content)
-    report.reopen(JobDir(tmp_path))
+    with report.reopened(JobDir(tmp_path)):
+        pass
     assert report.read(JobDir(tmp_path)) is None
     assert report.load(JobDir(tmp_path)) is None
 

@@ -18,8 +18,10 @@ from tfps.optimizers.update_rule import UpdateRule
 from tfps.store.current_rows import missed_since
 from tfps.store.keyed_layout import keys_of_array
 from tfps.store.parameter_store import ParameterStore
+from tfps.store.run_state import LearningRates, rules_by_part
 from tfps.store.table_group import TableGroup
 
+_DEVICE = "/device:CPU:0"
 _log = logging.getLogger(__name__)
 _NAMED_LAYERS = 10
 
@@ -195,7 +197,7 @@ def take_layers(checkpoint: Checkpoint, selection: LayerSelection, store: Parame
     numbers = {table.name: number for number, table in enumerate(store.layout.tables)}
     for saved in SavedGroup.all_in(checkpoint):
         if wanted := [name for name in saved.tables if name in selection.tables]:
-            rule = _rule(saved, wanted)
+            rule = _rule(checkpoint, saved, wanted)
             for rows in saved.read(checkpoint, wanted):
                 last = rows.last_updates
                 values_now = _caught_up(rows.lines, last, saved, rule, checkpoint.steps)
@@ -217,7 +219,7 @@ def _take_keys(
     numbers: Mapping[str, int],
     store: ParameterStore,
 ) -> None:
-    rule = _rule(saved, list(numbers))
+    rule = _rule(checkpoint, saved, list(numbers))
     for run in saved.read(checkpoint):
         hashes, records = run.hashes.numpy(), run.records.numpy()
         lines = saved.row.decode_flat(run.lines).numpy()
@@ -250,14 +252,16 @@ def _write_variables(store: ParameterStore, values: Mapping[str, np.ndarray]) ->
                     slice_.variable.assign(tf.constant(mine), read_value=False)
 
 
-def _rule(saved: SavedGroup | SavedKeyedGroup, tables: Sequence[str]) -> UpdateRule | None:
+def _rule(
+    checkpoint: Checkpoint, saved: SavedGroup | SavedKeyedGroup, tables: Sequence[str]
+) -> UpdateRule | None:
     """The rule by which rows of a group catch up; None where they do not, or it is not known."""
     if not saved.catches_up:
         return None
     try:
         if saved.optimizer is None:
             raise UserError("the checkpoint does not say which optimizer it was")
-        return rule_of(saved.optimizer)
+        rule = rule_of(saved.optimizer)
     except UserError as error:
         _log.warning(
             "--train.init_layers: rows of %s are taken as their last updates left them, without "
@@ -266,6 +270,12 @@ def _rule(saved: SavedGroup | SavedKeyedGroup, tables: Sequence[str]) -> UpdateR
             error,
         )
         return None
+    if not (checkpoint.learning_rates and saved.optimizer["is_dense"]):
+        return rule
+    rates = LearningRates([_DEVICE], 0.0)
+    rates.restore(checkpoint.learning_rates)
+    [rule] = rules_by_part(rule, rates, 1)
+    return rule
 
 
 def _caught_up(

@@ -20,6 +20,7 @@ from tfps.model.stateless_model import StatelessModel
 from tfps.optimizers.missed_updates import MissedUpdates
 from tfps.optimizers.rules import Rules
 from tfps.store.current_rows import missed_since
+from tfps.store.group_layout import GroupLayout
 from tfps.store.initializers import unknown_rows
 from tfps.store.keyed.group import KeyedGroup
 from tfps.store.keyed.part import SavedKeys
@@ -42,8 +43,8 @@ class WholeParameters(Protocol):
 
     def read_state(self) -> list[np.ndarray]: ...
 
-    def read_table(self, table: int) -> np.ndarray:
-        """A whole table in the order of its ids, `[rows, dim]` float32."""
+    def read_tables(self, tables: Sequence[int]) -> dict[int, np.ndarray]:
+        """Whole tables in the order of their ids, `[rows, dim]` float32."""
 
 
 class Parameters(WholeParameters, Protocol):
@@ -68,7 +69,7 @@ class StoreParameters:
     def __init__(self, model: StatelessModel, store: ParameterStore):
         self.model, self.layout = model, store.layout
         self.read_dense, self.read_state = store.read_dense, store.read_state
-        self.read_table = store.read_table
+        self.read_tables = store.read_tables
         self._store = store
 
     def read_rows(self, wanted: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
@@ -148,9 +149,32 @@ class CheckpointParameters:
     def read_state(self) -> list[np.ndarray]:
         return [self._variables[path] for path in self._paths[1]]
 
-    def read_table(self, table: int) -> np.ndarray:
-        rows = self.layout.tables[table].rows
-        return self.read_rows({table: np.arange(rows, dtype=np.int64)})[table]
+    def read_tables(self, tables: Sequence[int]) -> dict[int, np.ndarray]:
+        """As that of `Parameters`; a group is read once for all of its tables."""
+        found: dict[int, np.ndarray] = {}
+        for index, group in enumerate(self.layout.groups):
+            places = {table: self.layout.group_of[table] for table in tables}
+            members = {member: table for table, (k, member) in places.items() if k == index}
+            if isinstance(group.layout, KeyedLayout):
+                rows = {table: self.layout.tables[table].rows for table in members.values()}
+                wanted = {table: np.arange(count, dtype=np.int64) for table, count in rows.items()}
+                found |= self._read_keys(index, group.layout, wanted)
+            elif members:
+                found |= self._read_members(index, group.layout, members)
+        return found
+
+    def _read_members(
+        self, index: int, layout: GroupLayout, members: Mapping[int, int]
+    ) -> dict[int, np.ndarray]:
+        """The tables of some members of a group, each by its number."""
+        tables = self.layout.tables
+        found = {k: np.empty([tables[k].rows, layout.dim], np.float32) for k in members.values()}
+        for first, rows in self._runs(index):
+            of_member, ids = layout.ids_of(np.arange(first, first + len(rows), dtype=np.int64))
+            for member, table in members.items():
+                mine = np.flatnonzero(of_member == member)
+                found[table][ids[mine]] = rows[mine]
+        return found
 
     def read_rows(self, wanted: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
         """As that of `Parameters`; a group is read once for all of its tables."""
@@ -277,6 +301,8 @@ class CheckpointParameters:
             for table, (group, member) in members.items()
             if group == index
         }
+        if not asked:
+            return {}
         unknown = unknown_rows(layout.tables)
         found = {
             table: np.tile(unknown[members[table][1]], (len(hashes), 1))
@@ -301,10 +327,9 @@ def values_by_path(
     both = (model.dense, parameters.read_dense()), (model.state, parameters.read_state())
     for variables, read in both:
         values.update({v.path: x for v, x in zip(variables, read, strict=True)})
-    for index, table in enumerate(model.tables):
-        if table.name not in left_out:
-            values[table.name] = parameters.read_table(index)
-    return values
+    wanted = {k: table.name for k, table in enumerate(model.tables) if table.name not in left_out}
+    rows = parameters.read_tables(list(wanted))
+    return values | {name: rows[k] for k, name in wanted.items()}
 
 
 def assign_values(model: keras.Model, values: Mapping[str, np.ndarray]) -> None:

@@ -1,10 +1,11 @@
 """`JOB_DIR/report.json`: what a run did, for whoever follows it."""
 
+import contextlib
 import dataclasses
 import functools
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -275,14 +276,23 @@ class Report:
         return fields
 
 
-def reopen(job_dir: JobDir) -> None:
+@contextlib.contextmanager
+def reopened(job_dir: JobDir) -> Iterator[None]:
     """Says that a job runs again, where a report says that its chief will do no more.
 
-    For tasks that ask so before the new chief has all that a report of its own holds.
+    For tasks that ask so before the new chief has all that a report of its own holds. The report is
+    as before where that chief fails.
     """
     fields = read(job_dir)
-    if fields is not None and fields["status"] != RUNNING:
-        _write(job_dir, {**fields, "status": RUNNING})
+    if fields is None or fields["status"] == RUNNING:
+        yield
+        return
+    _write(job_dir, {**fields, "status": RUNNING})
+    try:
+        yield
+    except BaseException:
+        _write(job_dir, fields)
+        raise
 
 
 def read(job_dir: JobDir, patience: float | None = None) -> dict[str, Any] | None:

@@ -271,9 +271,15 @@ class StoreLayout:
         }
 
     def optimizers(self) -> dict[str, Any]:
-        """The settings of each group whose rows make missed updates, by its name."""
-        catching_up = [group for group in self.groups if group.catches_up]
-        return {group.layout.name: group.settings() for group in catching_up}
+        """The settings of each group whose rows make missed updates, by its name.
+
+        `is_dense` says whether a run's changes of the learning rate are the group's, too.
+        """
+        return {
+            group.layout.name: {**group.settings(), "is_dense": group.rule == self.dense_rule}
+            for group in self.groups
+            if group.catches_up
+        }
 
     def over(self, parts: int) -> "StoreLayout":
         groups = tuple(

@@ -188,7 +188,8 @@ class ParameterStore:
         """Applies what one ps was sent of a batch; under its device."""
         writes = [w for gradient in dense for w in self.dense.apply(part, gradient, step, scale)]
         for group, sent in zip(self.groups, groups, strict=True):
-            writes += group.apply(part, sent, step, scale)
+            if not group.rule.changes_nothing:
+                writes += group.apply(part, sent, step, scale)
         return writes
 
     def change_of_state(self, before: Tensors, after: Tensors) -> tf.Tensor | None:
@@ -222,6 +223,9 @@ class ParameterStore:
         """Gives rows `[n, dim]` of a table initial values, by their ids `[n]`; slots too."""
         group, member = self.layout.group_of[table]
         self.groups[group].begin_rows(member, ids, rows)
+
+    def read_tables(self, tables: Sequence[int]) -> dict[int, np.ndarray]:
+        return {table: self.read_table(table) for table in tables}
 
     def read_table(self, table: int) -> np.ndarray:
         """A whole table in the order of its ids, `[rows, dim]`, on the chief."""

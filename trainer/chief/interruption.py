@@ -47,6 +47,12 @@ class Interrupted(BaseException):
         self.signal = signal
 
 
+def _is_of_c_code(error: BaseException | None) -> bool:
+    while error and not isinstance(error, SystemError):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
 class Interruption:
     """Raises `Interrupted` in the main thread at a signal; then SIGINT kills.
 
@@ -74,6 +80,19 @@ class Interruption:
         """Raises `Interrupted` if a signal has arrived that was deferred."""
         if self._noted is not None:
             raise Interrupted(self._noted)
+
+    @contextlib.contextmanager
+    def recognized(self) -> Iterator[None]:
+        """A block whose end by a signal is always `Interrupted`.
+
+        In the middle of C code, such as TensorFlow's, it becomes a `SystemError`.
+        """
+        try:
+            yield
+        except Exception as error:
+            if _is_of_c_code(error):
+                self.raise_if_requested()
+            raise
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:

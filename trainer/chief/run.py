@@ -27,9 +27,9 @@ from tfps.coordinator.executor import Executor
 from tfps.data.followed_data import FollowedData, position_of
 from tfps.errors import LostPsError, WorkersChangedError
 from tfps.evaluation.history import Evaluations
-from tfps.job_dir import JobDir, task_files
+from tfps.job_dir import task_files
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
-from tfps.job_dir.report import FAILED, FINISHED, INTERRUPTED, reopen
+from tfps.job_dir.report import FAILED, FINISHED, INTERRUPTED
 from tfps.job_dir.size import Size
 from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
@@ -133,9 +133,8 @@ class Work(Protocol):
 Prepare = Callable[[RunInputs, Executor, ChiefState], Work]
 
 
-def join(cluster: Cluster, job_dir: JobDir, limits: WaitLimits, hint: str) -> ReplicaExecutor:
+def join(cluster: Cluster, limits: WaitLimits, hint: str) -> ReplicaExecutor:
     """Meets all replicas of a cluster without ps, before TensorFlow is used for anything."""
-    reopen(job_dir)
     restart_state = RestartState.load()
     is_recovering = bool(restart_state.recoveries.made)
     limit = limits.task_wait_seconds if is_recovering else limits.connect_seconds
@@ -166,10 +165,11 @@ def run(
     """
     state = _begin(inputs, limits, interruption, monitoring)
     try:
-        while lost := _work(inputs, state, display, replica, prepare):
-            display.hide()
-            state.observer.look_for_losses(state.monitor.failures)
-            _prepare_to_go_on(lost, inputs.settings.cluster, state)
+        with interruption.recognized():
+            while lost := _work(inputs, state, display, replica, prepare):
+                display.hide()
+                state.observer.look_for_losses(state.monitor.failures)
+                _prepare_to_go_on(lost, inputs.settings.cluster, state)
     except Interrupted:
         report_end(state, INTERRUPTED)
         raise

@@ -42,6 +42,37 @@ def test_a_signal_is_raised_at_once(number: signal.Signals) -> None:
     assert ended.stdout == f"got {int(number)}\n", ended.stderr
 
 
+def test_what_c_code_makes_of_a_signal_is_recognized() -> None:
+    """pybind11 does so with an exception that arises while it fills a list."""
+    ended = run(
+        """
+        def ask_c_code(number=None):
+            try:
+                if number:
+                    send(number)
+            except Interrupted:
+                pass
+            raise SystemError("bad argument to internal function")
+
+        def build_model(number=None):
+            try:
+                ask_c_code(number)
+            except Exception as error:
+                raise ValueError("build_model() fails") from error
+
+        for number in (None, signal.SIGTERM):
+            try:
+                with interruption.recognized():
+                    build_model(number)
+            except ValueError as error:
+                print(error)
+            except Interrupted as interrupted:
+                print("got", interrupted.signal)
+        """
+    )
+    assert ended.stdout == "build_model() fails\ngot 15\n", ended.stderr
+
+
 def test_a_block_may_come_to_its_end() -> None:
     ended = run(
         """
