@@ -81,7 +81,7 @@ def _fault(text: str, tasks: Mapping[str, int], draw: random.Random) -> Fault:
     match = _FAULT.fullmatch(text)
     if not match:
         raise UserError(
-            f"--chaos: {text!r} is no fault; write KIND:JOB:INDEX@SECONDSs, such as "
+            f"--chaos: {text!r} is no fault; write KIND:JOB[:INDEX]@SECONDSs, such as "
             "kill:worker:*@30s, stop:ps:0@60s+10s or term:chief@90s-120s"
         )
     kind, job, index = match["kind"], match["job"], match["index"]

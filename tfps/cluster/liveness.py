@@ -39,7 +39,7 @@ class Liveness(enum.Enum):
     ANSWERS = "it answered"
     REFUSES = "its port refused connections"
     UNKNOWN_HOST = "its host's name did not resolve"
-    UNREACHABLE = "no connection to it came about"
+    UNREACHABLE = "it could not be reached"
     SILENT = "it accepted connections but did not answer"
     FOREIGN = "what answered at its address was no TensorFlow server"
 

@@ -40,7 +40,7 @@ def test_a_seed_draws_what_is_left_open():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "'' is no fault; write KIND:JOB:INDEX@SECONDSs"),
+        ("", "'' is no fault; write KIND:JOB[:INDEX]@SECONDSs"),
         ("kill:worker:0", "'kill:worker:0' is no fault"),
         ("kill:worker:0@3", "is no fault"),
         ("melt:worker:0@3s", "kind 'melt' is unknown; use kill, stop, term"),
