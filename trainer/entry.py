@@ -83,6 +83,8 @@ def _take_operands(arguments: list[str], flag: flags.Flag) -> None:
         flag.value += arguments[1:]
         del arguments[1:]
     elif len(arguments) == 2:
+        if flag.present:
+            _fail(f"--{flag.name}={flag.value} and {arguments[1]!r}: give one of them", EXIT_USER)
         flag.value = arguments.pop()
 
 

@@ -41,7 +41,6 @@ from trainer.flags.task_flags import JobPaths, Platform
 
 if TYPE_CHECKING:  # it loads TensorFlow, which must wait for the role's environment
     from tfps.allreduce.group import ReplicaExecutor
-
     from trainer.chief.interruption import Interruption
     from trainer.chief.run_inputs import RunInputs, RunSettings
     from trainer.chief.wait_limits import WaitLimits

@@ -150,6 +150,11 @@ def test_error_of_a_closure(seen: dict[str, Any]) -> None:
     assert seen["after"] == 7
 
 
+def test_error_of_a_closure_that_is_counted_twice() -> None:
+    source = inspect.getsource(inspect.getmodule(tf.distribute.coordinator.ClusterCoordinator))
+    assert source.count('AssertionError("There is no inflight closures to ') == 3
+
+
 def test_a_workers_variable_is_found_by_its_name(seen: dict[str, Any]) -> None:
     """By later closures, also of another function, as long as the chief is connected."""
     assert seen["kept"] == [1.0, 1.0, 1.0]

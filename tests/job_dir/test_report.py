@@ -6,7 +6,7 @@ import pytest
 from tests.job_dir.reports import full_report, short_report
 from tfps.errors import UserError
 from tfps.job_dir import JobDir, report
-from tfps.job_dir.report import FINISHED, INTERRUPTED, RUNNING
+from tfps.job_dir.report import FINISHED, INTERRUPTED, RUNNING, TaskCounts
 
 
 def test_a_job_that_runs_again_says_so(tmp_path):
@@ -23,6 +23,19 @@ def test_a_job_that_runs_again_says_so(tmp_path):
         with report.reopened(job_dir):
             pass
         assert report.load(job_dir) == short_report(status=RUNNING, steps=7)
+
+
+@pytest.mark.parametrize(
+    ("counts", "text", "tasks"),
+    [
+        (TaskCounts(2, 1), "2 workers, 1 ps", ["worker 0", "worker 1"]),
+        (TaskCounts(2, 0), "3 replicas", ["chief", "worker 0", "worker 1"]),
+        (TaskCounts(), "one process", ["this process"]),
+    ],
+)
+def test_rows_of_workers_are_those_of_the_tasks_that_train(counts, text, tasks):
+    assert str(counts) == text
+    assert [counts.training_task(index) for index in range(len(tasks))] == tasks
 
 
 @pytest.mark.parametrize("content", ["", '{"format": 2, "stat'])

@@ -67,7 +67,7 @@ def test_narrow_rows_are_told_what_they_cost(job, tmp_path):
     checkpoint = named_checkpoint(job_dir)
     data = trainer.manifest.directory
     output = str(tmp_path / "model")
-    cost = export_checkpoint(get_config(), checkpoint, output, data, dtype="int8")
+    cost = export_checkpoint(get_config(), checkpoint, output, ("--data", data), dtype="int8")
     assert cost.records == trainer.manifest.records
     measured, exact = cost.metrics["auc"]
     assert measured == pytest.approx(exact, abs=0.01)

@@ -87,6 +87,27 @@ def test_a_schema_that_cannot_be_generated(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_weights_are_no_labels_and_a_task_needs_none(tmp_path: Path) -> None:
+    class Weighted(smoke.Smoke):
+        def weight(self) -> Feature:
+            return Feature("weight", "float32")
+
+    class Unlabelled(smoke.Smoke):
+        def label(self) -> tuple[Feature, ...]:
+            return ()
+
+    dataset = generate(Experiment("w", Weighted()), str(tmp_path / "w"), records=2000, shards=1)
+    assert dataset.best_auc is not None
+    batch = tf.data.TFRecordDataset(dataset.path_of(dataset.shards[0])).batch(2000)
+    task = Weighted()
+    _, truth = examples.parse(next(iter(batch)), task.features(), task.labels())
+    weights = truth["weight"].numpy()
+    assert (weights > 0).all()
+    assert weights.std() == pytest.approx(weights.mean(), rel=0.2)
+    dataset = generate(Experiment("u", Unlabelled()), str(tmp_path / "u"), records=10, shards=1)
+    assert ([shard.records for shard in dataset.shards], dataset.labels) == ([10], [])
+
+
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return client.run("trainer.generate", *arguments)
 

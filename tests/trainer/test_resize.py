@@ -28,6 +28,7 @@ def test_a_directory_is_named_with_a_flag_or_without(tmp_path):
     [
         (SIZE, "name a job's directory: python -m trainer.resize JOB_DIR"),
         (("nowhere", *SIZE), "nowhere has no report.json"),
+        (("nowhere", "--job_dir=there", *SIZE), "--job_dir=there and 'nowhere': give one of them"),
         (("nowhere", "--workers=2"), "--ps must have a value"),
         (("nowhere", "--workers=0", "--ps=1"), "workers"),
     ],

@@ -4,6 +4,7 @@ import collections
 import concurrent.futures
 import logging
 import re
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -22,9 +23,11 @@ from tfps.job_dir.task_name import TaskName
 
 # Between two failures of a worker TensorFlow has reached every task of the cluster again.
 _TIMES = 3
+_MISCOUNT = "There is no inflight closures"
 _WORKER = re.compile(r"/job:worker/replica:0/task:(\d+)")
 _REFETCH_SECONDS = 0.2
 _WORKER_RETURN_SECONDS = 3600.0  # as long as ClusterCoordinator itself waits for a worker
+_log = logging.getLogger(__name__)
 
 
 class ClosureFailure(NamedTuple):
@@ -61,6 +64,28 @@ class _Handler(logging.Handler):
             worker = _WORKER.fullmatch(str(device))
             if worker and isinstance(error, tf.errors.OpError):
                 self._failures.append(ClosureFailure(int(worker[1]), error))
+
+
+def hide_miscounts() -> None:
+    """Has no traceback printed where a thread of TensorFlow's coordinator ends by a miscount.
+
+    When a worker and a ps are lost together it puts a closure back, and then counts it as failed,
+    too. The thread that finds none left to count ends; the chief connects again for the ps.
+    """
+    if isinstance(threading.excepthook, _WithoutMiscounts):
+        return
+    threading.excepthook = _WithoutMiscounts(threading.excepthook)
+
+
+class _WithoutMiscounts:
+    def __init__(self, others: Callable[[Any], Any]):
+        self._others = others
+
+    def __call__(self, ended: Any) -> None:
+        if isinstance(ended.exc_value, AssertionError) and _MISCOUNT in str(ended.exc_value):
+            _log.info("a thread of TensorFlow's coordinator has ended: %s", ended.exc_value)
+        else:
+            self._others(ended)
 
 
 class RepeatedFailure:
@@ -201,6 +226,7 @@ class ClusterExecutor:
         self.devices: Sequence[str] = [TaskName("ps", index).device for index in range(ps)]
         self.workers = workers
         self.gpus = min(_gpus_of(place) for place in range(len(workers)))
+        hide_miscounts()
         self._coordinator = coordinator
         self._servers = servers
         self._failures = FailureLog()

@@ -22,10 +22,23 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class TaskCounts:
-    """How many tasks there are; none in local mode."""
+    """How many tasks there are next to the chief; none in local mode."""
 
     workers: int = 0
     ps: int = 0
+
+    def __str__(self) -> str:
+        if self.ps:
+            return f"{self.workers} workers, {self.ps} ps"
+        return f"{1 + self.workers} replicas" if self.workers else "one process"
+
+    def training_task(self, index: int) -> str:
+        """The task of which a report's workers have this index: without ps the chief trains too."""
+        if not self.workers:
+            return "this process"
+        if self.ps:
+            return f"worker {index}"
+        return f"worker {index - 1}" if index else "chief"
 
 
 @dataclasses.dataclass(frozen=True)

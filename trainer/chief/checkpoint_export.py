@@ -32,7 +32,7 @@ def export_checkpoint(
     experiment: Experiment,
     checkpoint: Checkpoint,
     output: str,
-    data: str = "",
+    data: tuple[str, str] = ("", ""),
     form: str = SAVED_MODEL,
     part: str = "",
     dtype: str = FLOAT32,
@@ -42,9 +42,10 @@ def export_checkpoint(
     The checkpoint may be of any number of ps. This process gets to hold the dense parameters and
     small tables; for a file of Keras's all tables, without slots. The exported model is tried on
     the first records of `data`, or on drawn ones. `part` names a model within the model, for a file
-    of Keras's.
+    of Keras's. `data` is a flag, or field, and the dataset that it names.
     """
-    manifest = read_data(experiment.task, data, DataUse("--data")) if data else None
+    flag, named = data
+    manifest = read_data(experiment.task, named, DataUse(flag)) if named else None
     task, train = experiment.task, experiment.train
     model = StatelessModel(task, train.seed, train.dense_table_bytes)
     rules = Rules.of(task, model, train.row_updates)
@@ -79,9 +80,9 @@ def run() -> None:
     dtype = experiment.train.export_dtype
     _refuse_misfits(values.output, values.format, values.submodel, dtype)
     checkpoint = named_checkpoint(values.checkpoint)
-    data = values.data or experiment.data.eval
-    if not data and not experiment.data.follow_seconds:
-        data = directories(experiment.data.train, experiment.train.epochs)[0]
+    data = ("--data", values.data) if values.data else ("--data.eval", experiment.data.eval)
+    if not data[1] and not experiment.data.follow_seconds:
+        data = "--data.train", directories(experiment.data.train, experiment.train.epochs)[0]
     cost = export_checkpoint(
         experiment,
         checkpoint,

@@ -49,10 +49,9 @@ def _lines(table: Table) -> list[str]:
 
 def job_summary(job_dir: str, report: Report) -> list[str]:
     examples, cluster = report.examples, report.cluster
-    tasks = f"{cluster.workers} workers, {cluster.ps} ps" if cluster.ps else "one process"
     passes = "datasets" if report.followed else "epochs"
     rows = [
-        ("job", f"{report.config}, {report.status} ({report.mode} mode, {tasks})"),
+        ("job", f"{report.config}, {report.status} ({report.mode} mode, {cluster})"),
         (
             "trained",
             f"{examples.trained:,} records in {report.epochs} {passes} and {report.steps:,} steps; "

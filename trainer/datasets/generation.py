@@ -52,12 +52,6 @@ class PlantedSignal:
     """
 
     def __init__(self, features: Sequence[Feature], label: Feature, seed: int) -> None:
-        for feature in features:
-            if feature.dtype == "string" or (feature.dtype == "int64" and not feature.vocabulary):
-                raise UserError(
-                    f"feature {feature.name!r} ({feature.dtype}, without a vocabulary) cannot be "
-                    "generated; only float32, and int64 with a vocabulary, can"
-                )
         binary = label.dtype == "float32" or label.vocabulary_size in (0, 2)
         if label.shape or label.dtype == "string" or not binary:
             raise UserError(
@@ -67,32 +61,11 @@ class PlantedSignal:
         self.features = tuple(features)
         self.seed = seed
         self._center, self._scale, self._bias = 0.0, 1.0, 0.0
-        raw = self.logits(self.sample(np.random.default_rng([seed]), _CALIBRATION_RECORDS))
+        generator = np.random.default_rng([seed])
+        raw = self.logits(drawn(self.features, generator, _CALIBRATION_RECORDS))
         self._center = float(raw.mean())
         self._scale = _LOGIT_DEVIATION / float(raw.std() or 1.0)
         self._bias = _bias_for((raw - self._center) * self._scale)
-
-    def sample(self, generator: np.random.Generator, count: int) -> Columns:
-        """Draws the features of `count` records, int64 or float32 `[count, *shape]` by name.
-
-        A feature that varies in length is a masked array `[count, 5]` whose masked values are not
-        there.
-        """
-        columns: Columns = {}
-        lengths = np.zeros((count, 1), np.int64)
-        if any(feature.is_ragged for feature in self.features):
-            lengths = generator.integers(0, _MOST_VALUES + 1, (count, 1))
-        for feature in self.features:
-            shape = (count, *(size or _MOST_VALUES for size in feature.shape))
-            if feature.vocabulary:
-                columns[feature.name] = _zipf(generator.random(shape), feature.vocabulary_size)
-            else:
-                columns[feature.name] = generator.standard_normal(shape, dtype=np.float32)
-            if feature.is_ragged:
-                columns[feature.name] = np.ma.array(
-                    columns[feature.name], mask=np.arange(_MOST_VALUES) >= lengths
-                )
-        return columns
 
     def logits(self, columns: Mapping[str, npt.NDArray[np.generic]]) -> Logits:
         """The true log-odds `[count]` of records."""
@@ -125,6 +98,38 @@ class PlantedSignal:
         weights = _normal(keys ^ _mixed(values.astype(np.uint64)))
         damping = 1.0 / (1.0 + values.astype(np.float64) / _HALF_WEIGHT_ID)
         return np.asarray((weights * damping * is_there).sum(axis=1))
+
+
+def _refuse_undrawable(features: Sequence[Feature]) -> None:
+    for feature in features:
+        if feature.dtype == "string" or (feature.dtype == "int64" and not feature.vocabulary):
+            raise UserError(
+                f"feature {feature.name!r} ({feature.dtype}, without a vocabulary) cannot be "
+                "generated; only float32, and int64 with a vocabulary, can"
+            )
+
+
+def drawn(features: Sequence[Feature], generator: np.random.Generator, count: int) -> Columns:
+    """Features of `count` records, int64 or float32 `[count, *shape]` by name.
+
+    A feature that varies in length is a masked array `[count, 5]` whose masked values are not
+    there.
+    """
+    columns: Columns = {}
+    lengths = np.zeros((count, 1), np.int64)
+    if any(feature.is_ragged for feature in features):
+        lengths = generator.integers(0, _MOST_VALUES + 1, (count, 1))
+    for feature in features:
+        shape = (count, *(size or _MOST_VALUES for size in feature.shape))
+        if feature.vocabulary:
+            columns[feature.name] = _zipf(generator.random(shape), feature.vocabulary_size)
+        else:
+            columns[feature.name] = generator.standard_normal(shape, dtype=np.float32)
+        if feature.is_ragged:
+            columns[feature.name] = np.ma.array(
+                columns[feature.name], mask=np.arange(_MOST_VALUES) >= lengths
+            )
+    return columns
 
 
 def _width(feature: Feature) -> int:
@@ -181,10 +186,12 @@ def generate(
 ) -> Manifest:
     """Writes drawn records; the manifest has the best AUC if there is a single label."""
     task = experiment.task
-    features, labels = task.features(), task.labels()
+    features, labels, targets = task.features(), task.labels(), task.targets()
+    weights = [each for each in labels if each not in targets]
+    _refuse_undrawable(features)
     signals = [
         PlantedSignal(features, label, signal_seed + (index << 32))
-        for index, label in enumerate(labels)
+        for index, label in enumerate(targets)
     ]
     all_logits, all_truth = [], []
     with (
@@ -196,17 +203,20 @@ def generate(
         for shard in range(shards):
             generator = np.random.default_rng([seed, shard])
             for count in _blocks(records // shards + (shard < records % shards)):
-                columns = signals[0].sample(generator, count)
-                for signal, label in zip(signals, labels, strict=True):
+                columns = drawn(features, generator, count)
+                for signal, label in zip(signals, targets, strict=True):
                     logits = signal.logits(columns)
                     truth = signal.labels(generator, logits)
                     columns = {**columns, label.name: truth}
                     all_logits.append(logits)
                     all_truth.append(truth)
+                for weight in weights:
+                    shape = (count, *(size or 1 for size in weight.shape))
+                    columns[weight.name] = generator.exponential(1.0, shape)
                 for values in _records(columns):
                     writer.write(shard, examples.encode(values, features, labels))
                 progress.add(count)
-        if len(labels) > 1:
+        if len(targets) != 1:
             return writer.finish()
         best_auc = metrics.auc(np.concatenate(all_truth), np.concatenate(all_logits))
         return writer.finish(best_auc=None if math.isnan(best_auc) else best_auc)
@@ -227,9 +237,10 @@ def run() -> None:
         name=values.name,
         overwrite=values.overwrite,
     )
+    targets = len(experiment.task.targets())
     best = "not defined: all labels are equal"
-    if len(dataset.labels) > 1:
-        best = "not defined for several labels"
+    if targets != 1:
+        best = f"not defined for {'several labels' if targets else 'a task without labels'}"
     if dataset.best_auc is not None:
         best = f"{dataset.best_auc:.4f}"
     sys.stdout.write(

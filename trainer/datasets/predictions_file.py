@@ -129,8 +129,8 @@ def _utf8(name: str, values: npt.NDArray[Any]) -> list[str]:
         return [each.decode("utf-8") for each in values]
     except UnicodeDecodeError as error:
         raise UserError(
-            f"column {name!r} of the output: {error.object[:20]!r} is no UTF-8 text, as a Parquet "
-            "file's is; write to a .csv file"
+            f"column {name!r} of the output: {error.object[:20]!r} is no UTF-8 text, which Parquet "
+            "and CSV files hold; leave it out, or write to a .tfrecord file"
         ) from None
 
 
@@ -184,7 +184,7 @@ def _cells(name: str, values: Any) -> Iterator[tuple[str, Sequence[Any]]]:
         flat = values.reshape(len(values), -1)
         width = flat.shape[1]
         for index in range(width):
-            yield name if width == 1 else f"{name}_{index}", _array_cells(flat[:, index])
+            yield name if width == 1 else f"{name}_{index}", _array_cells(name, flat[:, index])
         return
     if isinstance(values, ListedColumn):
         is_list = values.holds_lists
@@ -203,13 +203,13 @@ def _cells(name: str, values: Any) -> Iterator[tuple[str, Sequence[Any]]]:
         yield name, values.values
 
 
-def _array_cells(values: npt.NDArray[Any]) -> list[Any]:
+def _array_cells(name: str, values: npt.NDArray[Any]) -> list[Any]:
     """Cells of an array: of a number as few digits as give it back."""
     if values.dtype.kind == "f":
         texts: list[Any] = values.astype(str).tolist()
         return texts
     if values.dtype == object:
-        return [each.decode("utf-8", errors="replace") for each in values]
+        return _utf8(name, values)
     cells: list[Any] = values.tolist()
     return cells
 

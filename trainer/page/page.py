@@ -158,7 +158,8 @@ def _idle(job: JobRecord) -> Chart:
             new = now.since(then)
             if new.idle_seconds >= 0 and new.idle_share is not None:  # else it has connected again
                 curves.setdefault(worker, []).append((sample.at - job.began, new.idle_share))
-    series = [Series(f"worker {k}", points, k) for k, points in sorted(curves.items())[:COLORS]]
+    name = job.report.cluster.training_task
+    series = [Series(name(k), points, k) for k, points in sorted(curves.items())[:COLORS]]
     return Chart(
         "Share of its time that a worker waits",
         _TIME,

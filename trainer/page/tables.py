@@ -46,9 +46,7 @@ def _figures(report: Report) -> dict[str, str]:
         "status": report.status,
         **_result(report),
         "mode": report.mode,
-        "tasks": f"{cluster.workers} workers, {cluster.ps} ps"
-        if cluster.workers
-        else "one process",
+        "tasks": str(cluster),
         "records trained": f"{examples.trained:,}",
         "datasets" if report.followed else "epochs": str(report.epochs),
         "updates": f"{report.steps:,}",
@@ -104,7 +102,7 @@ def _workers(report: Report) -> Table:
     total = sum(share.records for share in report.workers) or 1
     rows = [
         (
-            f"worker {index}" if report.cluster.workers else "this process",
+            report.cluster.training_task(index),
             f"{share.leases:,}",
             f"{share.records:,}",
             show(share.records / total, SHARE),

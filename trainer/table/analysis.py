@@ -3,10 +3,13 @@
 import trainer.console.quiet_tensorflow  # noqa: F401 - it loads TensorFlow  # isort: skip
 
 import os
+import shlex
 import sys
+from collections.abc import Iterator
 
 from absl import flags
 
+from tfps.data import manifest
 from tfps.errors import UserError
 from tfps.storage import files, objects
 from tfps.storage.objects import Use
@@ -38,13 +41,19 @@ def run() -> None:
         return
     config = config_files(table, values.label, values.output)
     config.write(values.overwrite)
+    commands = [shlex.join(["python", "-m", *each]) for each in _commands(values)]
+    sys.stdout.write("\n".join(["", f"config: {values.output}", "", *commands, ""]))
+
+
+def _commands(values: flags.FlagValues) -> Iterator[list[str]]:
+    """What to do with the config; records of a dataset are prepared already."""
+    config = f"--config={values.output}"
     stem = os.path.basename(values.output).removesuffix(".py")
-    sys.stdout.write(
-        f"\nconfig: {values.output}\n\n"
-        f"python -m trainer.prepare --config={values.output} --input={values.input} "
-        f"--output=data/{stem} --split=train:0.9,eval:0.1\n"
-        f"python -m trainer.task --mode.name=local --config={values.output} "
-        f"--data.train=data/{stem}/train --data.eval=data/{stem}/eval --job_dir=runs/{stem}\n"
-        f"python -m trainer.predict --config={values.output} --model=runs/{stem}/export "
-        "--data=NEW.csv --output=predictions.csv\n"
-    )
+    data = [f"--data.train={values.input}"]
+    if not manifest.is_in(values.input):
+        rows = [f"--input={values.input}", f"--output=data/{stem}", "--split=train:0.9,eval:0.1"]
+        yield ["trainer.prepare", config, *rows]
+        data = [f"--data.train=data/{stem}/train", f"--data.eval=data/{stem}/eval"]
+    yield ["trainer.task", "--mode.name=local", config, *data, f"--job_dir=runs/{stem}"]
+    model = f"--model=runs/{stem}/export"
+    yield ["trainer.predict", config, model, "--data=NEW.csv", "--output=predictions.csv"]

@@ -1,10 +1,11 @@
 """Writes a config that learns a table's label from its other columns."""
 
 import dataclasses
+import itertools
 import json
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import jinja2
 
@@ -98,6 +99,13 @@ class ConfigFiles:
             files.replace(path, text, "partial")
 
 
+def _file_of(column: str, taken: Collection[str]) -> str:
+    """The name of a column's file, which no other column has."""
+    stem = re.sub(r"[^\w.-]", "_", column)
+    names = (f"{stem}{f'_{number}' if number else ''}.txt" for number in itertools.count())
+    return next(name for name in names if name not in taken)
+
+
 def config_files(table: Table, label_name: str, path: str) -> ConfigFiles:
     """The config of a table at a path."""
     if label_name not in table.columns:
@@ -108,7 +116,7 @@ def config_files(table: Table, label_name: str, path: str) -> ConfigFiles:
     label = Label.of(table.columns[label_name])
     stem = posixpath.basename(path).removesuffix(".py")
     directory = f"{stem}_files"
-    lines, texts, left_out = [], {}, []
+    lines, texts, left_out, files_of = [], {}, [], set[str]()
     for name, column in table.columns.items():
         if name == label_name:
             continue
@@ -116,7 +124,8 @@ def config_files(table: Table, label_name: str, path: str) -> ConfigFiles:
         if kind in LEFT_OUT:
             left_out.append(f"{name}: {kind}")
             continue
-        file = re.sub(r"[^\w.-]", "_", name) + ".txt"
+        file = _file_of(name, files_of)
+        files_of.add(file)
         line, words = _column(column, kind, f"FILES / {_literal(file)}")
         lines.append(line)
         if words is not None:

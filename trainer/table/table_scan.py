@@ -77,7 +77,8 @@ def scan(data: str, flag: str, processes: int) -> Table:
             table.merge(columns, bad_rows)
             progress.add(done, f"{table.rows:,} rows")
     if not table.columns or not table.rows:
-        raise UserError(f"{flag}={data} holds no row")
+        why = f" of UTF-8 text that fits its header ({table.bad_rows:,} others)"
+        raise UserError(f"{flag}={data} holds no row{why if table.bad_rows else ''}")
     return table
 
 
@@ -97,13 +98,37 @@ def _cells(part: Part) -> Iterator[tuple[Mapping[str, Sequence[str]], int]]:
     if isinstance(part, RowBlock):
         assert part.header is not None
         cells, bad = part.cells()
-        yield dict(zip(part.header.columns, cells, strict=True)), bad
+        columns, others = _of_text(dict(zip(part.header.columns, cells, strict=True)))
+        yield columns, bad + others
     elif isinstance(part, ParquetBlock):
-        yield {name: _texts(part, name) for name in part.batch.schema.names}, 0
+        yield _of_text({name: _texts(part, name) for name in part.batch.schema.names})
     else:
         records = tf.data.TFRecordDataset(part.path, part.compression).batch(_RECORDS)
         for some in records.as_numpy_iterator():
             yield _of_records(some.tolist(), part.features), 0
+
+
+def _of_text(
+    columns: Mapping[str, Sequence[str]],
+) -> tuple[Mapping[str, Sequence[str]], int]:
+    """Columns without the rows that are no UTF-8 text, and how many these are."""
+    bad = set[int]()
+    for cells in columns.values():
+        if not _is_text("".join(cells)):
+            bad |= {row for row, cell in enumerate(cells) if not _is_text(cell)}
+    if not bad:
+        return columns, 0
+    kept = [row for row in range(len(cells)) if row not in bad]
+    return {name: [cells[row] for row in kept] for name, cells in columns.items()}, len(bad)
+
+
+def _is_text(cell: str) -> bool:
+    """Whether it was UTF-8: other bytes have become lone surrogates."""
+    try:
+        cell.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _texts(block: ParquetBlock, name: str) -> Sequence[str]:
@@ -143,6 +168,11 @@ def _of_files(paths: Sequence[str]) -> Iterator[Part]:
         is_parquet = parquet.is_parquet(path)
         header = None if is_parquet else named_header(path, first)
         names = header.columns if header else parquet.column_names(path)
+        if not _is_text("".join(names)):
+            raise UserError(
+                f"{path}: the names of its columns are no UTF-8 text; convert it, such as with "
+                "`iconv -f latin1 -t utf-8`"
+            )
         first = first or list(names)
         if set(names) != set(first):
             apart = sorted(set(names) ^ set(first))

@@ -49,6 +49,17 @@ def test_numbers_have_as_few_digits_as_give_them_back(tmp_path):
     np.testing.assert_array_equal(read, np.stack([values, -values], 1))
 
 
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_bytes_that_are_no_text_are_refused_not_changed(tmp_path, form):
+    file = PredictionsFile(str(tmp_path / f"a.{form}"), overwrite=False)
+    file.open()
+    ids = np.array([b"K\xc3\xb6ln", b"K\xf6ln"], object)
+    with pytest.raises(UserError, match=r"column 'id' of the output: b'K\\xf6ln' is no UTF-8 text"):
+        file.write({"id": ids}, {}, {"": np.zeros([2, 1], np.float32)})
+    file.discard()
+    write(tmp_path / f"b.{form}", ({"id": ids[:1]}, {"": np.zeros([1, 1], np.float32)}))
+
+
 def test_columns_of_one_name_are_refused(tmp_path):
     file = PredictionsFile(str(tmp_path / "a.csv"), overwrite=False)
     file.open()

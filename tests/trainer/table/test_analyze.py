@@ -3,15 +3,20 @@
 import dataclasses
 import datetime
 import random
+import re
+import types
 from pathlib import Path
 
 import pytest
 
+from configs import smoke
 from tests.loaded import client
 from tfps.data import manifest
 from tfps.errors import UserError
 from tfps.experiment import overrides
 from tfps.model.stateless_model import StatelessModel
+from trainer.datasets.generation import generate
+from trainer.table.analysis import _commands
 from trainer.table.column_kind import kind_of
 from trainer.table.column_summary import ColumnSummary
 from trainer.table.config_text import config_files
@@ -130,6 +135,48 @@ def test_a_row_is_no_header(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("Ulm,1.5\nBonn,2\n")
     with pytest.raises(UserError, match=r"line 1 names the columns, but '1\.5' is no name; add"):
         scan(str(tmp_path / "rows.csv"), "--input", processes=1)
+
+
+def test_columns_of_like_names_have_files_of_their_own(tmp_path: Path) -> None:
+    drawn = random.Random(0)
+    lines = [f"{drawn.choice('ab')},{drawn.choice('xyz')},{k % 2}\n" for k in range(500)]
+    (tmp_path / "rows.csv").write_text("home town,home_town,sold\n" + "".join(lines))
+    table = scan(str(tmp_path / "rows.csv"), "--input", processes=1)
+    config_files(table, "sold", str(tmp_path / "mine.py")).write(overwrite=False)
+    text = (tmp_path / "mine.py").read_text()
+    for column, file, words in (
+        ("home town", "home_town.txt", ["a", "b"]),
+        ("home_town", "home_town_1.txt", ["x", "y", "z"]),
+    ):
+        assert re.search(rf"{column}.*{file}", text)
+        assert sorted((tmp_path / "mine_files" / file).read_text().split()) == words
+
+
+def test_rows_that_are_no_text_are_bad_rows(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_bytes(b"town,sold\n" + b"Ulm,1\nK\xf6ln,0\n" + "Köln,1\n".encode())
+    table = scan(str(path), "--input", processes=1)
+    assert (table.rows, table.bad_rows) == (2, 1)
+    assert sorted(table.columns["town"].frequencies.most(9)) == [("Köln", 1), ("Ulm", 1)]
+    path.write_bytes(b"town,sold\nK\xf6ln,0\n")
+    with pytest.raises(UserError, match=r"holds no row of UTF-8 text that fits .* \(1 others\)"):
+        scan(str(path), "--input", processes=1)
+    path.write_bytes(b"St\xe4dte,sold\nUlm,0\n")
+    with pytest.raises(UserError, match=r"the names of its columns are no UTF-8 text; convert it"):
+        scan(str(path), "--input", processes=1)
+
+
+def test_of_a_dataset_the_commands_name_it_as_it_is(tmp_path: Path) -> None:
+    values = types.SimpleNamespace(output="my config.py", input=str(tmp_path))
+    assert [each[0] for each in _commands(values)] == [
+        "trainer.prepare",
+        "trainer.task",
+        "trainer.predict",
+    ]
+    generate(smoke.get_config(), str(tmp_path), records=10, shards=1)
+    train, _ = _commands(values)
+    assert f"--data.train={tmp_path}" in train
+    assert "--config=my config.py" in train
 
 
 def test_files_with_other_columns_are_refused(tmp_path: Path) -> None:
