@@ -68,6 +68,25 @@ def test_a_watcher_that_fails_is_told_of_once_and_holds_up_nobody(caplog):
     assert caplog.text.count("the diary of the run cannot be written for now: the disk") == 1
 
 
+def test_one_that_has_a_defect_does_not_end_what_others_see(caplog):
+    class Defect(Watcher):
+        def tell(self, event):
+            raise ValueError("a defect")
+
+    def source():
+        raise OSError(24, "Too many open files")
+
+    other = Watcher()
+    with caplog.at_level(logging.WARNING):
+        recorder = RunRecorder([Defect(), other], [source], flush_seconds=0.01)
+        recorder.tell(event(1))
+        recorder.tell(event(2))
+        recorder.close()
+    assert other.written == [event(1), event(2)]
+    assert "the diary of the run cannot be written for now: a defect" in caplog.text
+    assert "what tasks take of the run cannot be written for now: " in caplog.text
+
+
 def test_a_slow_one_does_not_hold_up_whoever_tells():
     watcher = Watcher()
     watcher.gate.clear()

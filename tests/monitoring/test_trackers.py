@@ -227,6 +227,29 @@ def test_what_a_service_does_not_take_is_told_again(tmp_path):
     assert service.kept == ["async", 10, False]
 
 
+def test_an_entry_that_a_service_never_takes_holds_up_no_other(tmp_path, caplog):
+    class Picky(Service):
+        def log(self, step, at, values):
+            if step == 10:
+                raise ValueError("no such name")
+            super().log(step, at, values)
+
+    service = Picky(failures=1)
+    run = TrackedRun(service, JobDir(tmp_path), "census")
+    for step in (10, 20, 30):
+        run.tell(sample(step, None))
+    for _ in range(3):  # so often, and once more as the service did not answer
+        with pytest.raises(StorageError, match="ValueError: no such name"):
+            run.flush()
+    run.flush()
+    assert service.kept == [20, 30]
+    assert "service takes one entry never: ValueError: no such name" in caplog.text
+    run.tell(sample(10, None))
+    for _ in range(9):  # nothing else says that it is there
+        with pytest.raises(StorageError):
+            run.flush()
+
+
 def test_a_damaged_name_of_a_run_is_no_new_run(tmp_path):
     (tmp_path / "trackers").mkdir()
     (tmp_path / "trackers" / "service.json").write_text("{")

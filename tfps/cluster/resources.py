@@ -7,6 +7,7 @@ import resource
 import threading
 import time
 
+from tfps import cgroup
 from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
 
@@ -19,8 +20,6 @@ _OWN = 512  # of libraries, shards, storage and threads
 _EACH_PEER = 3
 _OWN_OF_LAUNCHER = 128
 _EACH_PROCESS = 3  # its port, its output, and a pipe while it starts
-# Of the group of processes that a container, Slurm or systemd puts this one in: version 2, and 1.
-_GROUP_LIMITS = "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"
 _TRIM_SECONDS = 20.0
 _log = logging.getLogger(__name__)
 
@@ -32,15 +31,7 @@ def memory_limit() -> int:
         soft, _ = resource.getrlimit(kind)
         if soft != resource.RLIM_INFINITY:
             limits.append(soft)
-    for path in _GROUP_LIMITS:
-        try:
-            with open(path) as file:
-                text = file.read().strip()
-        except OSError:
-            continue  # there is no such group
-        if text.isdecimal():  # else "max"
-            limits.append(int(text))
-    return min(limits)
+    return min([*limits, *cgroup.memory_limits()])
 
 
 def allow_files_of_task(cluster: Cluster) -> None:

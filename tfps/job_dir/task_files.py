@@ -5,7 +5,6 @@ import importlib.metadata
 import json
 import logging
 import os
-import pathlib
 import platform
 import posixpath
 import socket
@@ -17,6 +16,7 @@ from typing import ClassVar, Self
 import tensorflow as tf
 
 import tfps
+from tfps import cgroup
 from tfps.errors import UserError
 from tfps.job_dir import JobDir
 from tfps.job_dir.task_name import TaskName
@@ -26,7 +26,6 @@ from tfps.storage.failures import StorageError
 _log = logging.getLogger(__name__)
 REPORT_SECONDS = 30.0  # on gs:// each report is an object that is written
 _MEMORY = "/proc/self/statm"
-_CPU_LIMIT = "/sys/fs/cgroup/cpu.max"  # of a container: microseconds of a period of so many
 Traffic = Callable[[], tuple[int, int]]
 
 
@@ -195,12 +194,7 @@ class TaskUsage(TaskFile):
 
 def _usable_cpus() -> float:
     """The cores that this process may use at a time: the machine's, or its container's share."""
-    allowed = float(len(os.sched_getaffinity(0)))
-    try:
-        quota, period = pathlib.Path(_CPU_LIMIT).read_text(encoding="ascii").split()
-    except (OSError, ValueError):
-        return allowed  # there is no such group
-    return allowed if quota == "max" else min(allowed, int(quota) / int(period))
+    return min([float(len(os.sched_getaffinity(0))), *cgroup.cpu_limits()])
 
 
 def start_reporting(

@@ -1,6 +1,7 @@
 """Runs kept by MLflow, where MLFLOW_TRACKING_URI says."""
 
 import os
+import re
 import time
 from collections.abc import Mapping
 
@@ -10,6 +11,13 @@ _EXPERIMENT = "MLFLOW_EXPERIMENT_NAME"
 # MLflow itself would try for an hour.
 _PATIENCE = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "10", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
 _LONGEST = 6000  # characters of a value
+_MOST = 100  # params, or tags, that MLflow takes at a time
+_NO_NAME = re.compile(r"[^/\w.\- :]")
+
+
+def _name(name: str) -> str:
+    """A name that MLflow takes, such as ndcg_10 for ndcg@10."""
+    return _NO_NAME.sub("_", name)
 
 
 class MlflowTracker:
@@ -55,16 +63,16 @@ class MlflowTracker:
             for name, value in kept.items()
             if name in self._settings and self._settings[name] != value
         }
-        self._client.log_batch(
-            self._run,
-            params=[self._entities.Param(name, value) for name, value in new.items()],
-            tags=[self._entities.RunTag(name, value) for name, value in changed.items()],
-        )
+        params = [self._entities.Param(_name(name), value) for name, value in new.items()]
+        tags = [self._entities.RunTag(_name(name), value) for name, value in changed.items()]
+        for first in range(0, max(len(params), len(tags)), _MOST):
+            some = slice(first, first + _MOST)
+            self._client.log_batch(self._run, params=params[some], tags=tags[some])
         self._settings |= new
 
     def log(self, step: int, at: float, values: Mapping[str, float]) -> None:
         when = round(1000 * at)
-        metrics = [self._entities.Metric(name, x, when, step) for name, x in values.items()]
+        metrics = [self._entities.Metric(_name(name), x, when, step) for name, x in values.items()]
         self._client.log_batch(self._run, metrics=metrics)
 
     def end(self, has_finished: bool) -> None:

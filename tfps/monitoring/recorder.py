@@ -1,6 +1,7 @@
 """Hands what happens in a run to those who keep it, without the run waiting for them."""
 
 import contextlib
+import functools
 import json
 import logging
 import posixpath
@@ -102,7 +103,7 @@ class RunRecorder:
         self._sources = sources
         self._flush_seconds = flush_seconds
         self._events: queue.Queue[RunEvent | None] = queue.Queue()
-        self._failing: set[Watcher] = set()
+        self._failing: set[object] = set()
         self._thread = threading.Thread(target=self._listen, name="run-recorder", daemon=True)
         self._thread.start()
 
@@ -137,18 +138,27 @@ class RunRecorder:
 
     def _hand_on(self, event: RunEvent) -> None:
         for watcher in self._watchers:
-            watcher.tell(event)
+            self._attempt(watcher, watcher.name, functools.partial(watcher.tell, event))
 
     def _flush(self) -> None:
         for source in self._sources:
-            for event in source():
-                self._hand_on(event)
+            self._attempt(source, "what tasks take", functools.partial(self._take, source))
         for watcher in self._watchers:
-            try:
-                watcher.flush()
-            except StorageError as error:
-                if watcher not in self._failing:
-                    _log.warning("%s of the run cannot be written for now: %s", watcher.name, error)
-                self._failing.add(watcher)
-            else:
-                self._failing.discard(watcher)
+            self._attempt(watcher, watcher.name, watcher.flush)
+
+    def _take(self, source: Source) -> None:
+        for event in source():
+            self._hand_on(event)
+
+    def _attempt(self, whose: object, name: str, work: Callable[[], None]) -> None:
+        """Works, and warns once of what fails in a row; this thread is that of all watchers."""
+        try:
+            work()
+        except Exception as error:
+            if whose not in self._failing:
+                _log.warning("%s of the run cannot be written for now: %s", name, error)
+                is_known = isinstance(error, StorageError)
+                _log.debug("%s", name, exc_info=None if is_known else error)
+            self._failing.add(whose)
+        else:
+            self._failing.discard(whose)

@@ -22,6 +22,7 @@ from tfps.storage import files
 from tfps.storage.failures import StorageError
 
 _MOST_POINTS = 10_000  # that are kept while a service does not answer
+_REFUSALS = 3  # of one entry, after which the next is tried
 _log = logging.getLogger(__name__)
 
 
@@ -60,6 +61,7 @@ class TrackedRun:
         self._tracker = tracker
         self._waiting: deque[Callable[[], None]] = deque()
         self._left_out = 0
+        self._refused = 0  # how often the first one that waits was
         path = posixpath.join(job_dir.trackers, f"{tracker.name}.json")
         known = _known(path)
         title = job_dir.name or experiment
@@ -92,7 +94,11 @@ class TrackedRun:
             try:
                 self._waiting[0]()
             except Exception as error:  # whatever the service's library raises
-                raise StorageError(_said(error), may_pass=True) from None
+                self._refused += 1
+                if not self._is_refused_alone():
+                    raise StorageError(_said(error), may_pass=True) from None
+                _log.warning("%s takes one entry never: %s", self._tracker.name, _said(error))
+            self._refused = 0
             self._waiting.popleft()
         if self._left_out:
             _log.warning(
@@ -101,6 +107,17 @@ class TrackedRun:
                 self._left_out,
             )
             self._left_out = 0
+
+    def _is_refused_alone(self) -> bool:
+        """Whether the first entry was refused some times, and the next one is taken."""
+        if self._refused < _REFUSALS or len(self._waiting) == 1:
+            return False
+        try:
+            self._waiting[1]()
+        except Exception:  # whatever the service's library raises
+            return False
+        del self._waiting[1]
+        return True
 
     def _add(self, step: int, at: float, values: Mapping[str, float]) -> None:
         if len(self._waiting) >= _MOST_POINTS:

@@ -5,6 +5,7 @@ import importlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 from tfps.cluster.sockets import Traffic
 from tfps.cluster.spec import Cluster
@@ -30,6 +31,7 @@ TRACKERS = {  # classes by name
     "vertex": "VertexTracker",
     "wandb": "WandbTracker",
 }
+_READ_AT_ONCE = 16
 _log = logging.getLogger(__name__)
 
 
@@ -41,16 +43,22 @@ class TaskUsages:
         others = [] if cluster.is_local else list(cluster.peers())
         others += [TaskName("evaluator", index) for index in range(len(cluster.evaluators))]
         # What there is by now is perhaps of tasks of before.
-        self._others = {task: TaskUsage.read(job_dir, task) for task in others}
+        self._others: dict[TaskName, TaskUsage | None] = dict.fromkeys(others)
+        self._others = self._read()
 
     def look(self) -> Iterable[TasksMeasured]:
         """What this process takes, and what others have reported since the last call."""
         tasks = {self._own: TaskUsage.own(self._traffic)}
-        for task, known in self._others.items():
-            found = TaskUsage.read(self._job_dir, task)
-            if found and found != known:
+        for task, found in self._read().items():
+            if found and found != self._others[task]:
                 self._others[task] = tasks[str(task)] = found
         return [TasksMeasured(at=time.time(), tasks=tasks)]
+
+    def _read(self) -> dict[TaskName, TaskUsage | None]:
+        """What the others have reported; some at a time, as each may be an object in a bucket."""
+        with ThreadPoolExecutor(_READ_AT_ONCE, "usages") as pool:
+            read = pool.map(lambda task: TaskUsage.read(self._job_dir, task), self._others)
+            return dict(zip(self._others, read, strict=True))
 
 
 @dataclasses.dataclass(frozen=True)
