@@ -118,8 +118,8 @@ class Watch:
 
     def look(self) -> None:
         for program, process in self._programs.items():
-            for task, found in systems.tasks(process, program).items():
-                with contextlib.suppress(psutil.NoSuchProcess):  # killed since
+            with contextlib.suppress(psutil.NoSuchProcess):  # one that was killed meanwhile
+                for task, found in systems.tasks(process, program).items():
                     self.held.setdefault(task, []).append(Held.by(psutil.Process(found)))
         files = pathlib.Path(str(self._job_dir)).rglob("*")
         self.job_files.append(sum(1 for _ in files))
