@@ -16,6 +16,7 @@ from tfps.cluster.spec import JOBS
 from tfps.errors import RunError, UserError
 
 DefineFlags = Callable[[flags.FlagValues], None]
+WRONG_FLAGS = (flags.Error, ValueError)  # what absl raises; the latter of --noFLAG=value
 _FORMER = re.compile(
     rf"--?(?:({'|'.join(JOBS)})_)?(machine|cpus|memory|disk_gb|disk_type|accelerator)(?:=(.*))?"
 )
@@ -26,16 +27,6 @@ def positive(flag: str, text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise UserError(f"{flag}={text}: write a whole number of 1 or more")
     return int(text)
-
-
-def accelerator(flag: str, text: str) -> tuple[str, int]:
-    """A GPU and how many, as in NVIDIA_L4:1; of `none` an empty name and 0."""
-    if text == "none":
-        return "", 0
-    name, colon, count = text.rpartition(":")
-    if not colon or not name:
-        raise UserError(f"{flag}={text}: write the GPU and how many, as in NVIDIA_L4:1, or none")
-    return name, positive(flag, count)
 
 
 def pairs(flag: str, texts: Sequence[str]) -> dict[str, str]:
@@ -66,7 +57,7 @@ def run_launcher(
     try:
         try:
             own = values(before)[1:]
-        except flags.Error as error:
+        except WRONG_FLAGS as error:
             raise UserError(explain(error, program, has_tasks=True)) from error
         if values.help:
             print(help_text(text, [values[name] for name in values]))  # noqa: T201 - asked for
@@ -81,7 +72,7 @@ def run_launcher(
         return 128 + signal.SIGINT
 
 
-def explain(error: flags.Error, program: str, has_tasks: bool) -> str:
+def explain(error: Exception, program: str, has_tasks: bool) -> str:
     """What is wrong with a program's flags; those of a launcher's tasks stand elsewhere."""
     text = f"{' '.join(str(error).split())}; `{program} --help` lists the flags"
     if has_tasks and isinstance(error, flags.UnrecognizedFlagError):
@@ -147,7 +138,7 @@ class CommandLine:
         self.values.set_gnu_getopt(True)  # flags may stand behind the verb
         try:
             own = self.values(before)[1:]
-        except flags.Error as error:
+        except WRONG_FLAGS as error:
             raise UserError(explain(error, self._program, self._has_tasks)) from None
         return own, of_tasks
 

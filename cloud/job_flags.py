@@ -23,7 +23,7 @@ _TEXTS = {
     "network": "Network that the tasks are in.",
 }
 _NUMBERS = {
-    "timeout_seconds": "After which the job is ended; 0: the platform's limit.",
+    "timeout_seconds": "Ends the job after this many seconds; 0: the platform's limit.",
     "queue_seconds": "How long it may wait for machines; 0: the platform's limit.",
     "restarts": "How often a task is restarted when it dies (default: 3).",
 }

@@ -22,7 +22,7 @@ _GOOGLE_VALUE = r"([a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?)?"
 _SINGLE = ("chief", "evaluator")  # of which a job has at most one
 _TRUE = ("true", "t", "1")  # as absl reads booleans
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
-_MOST_BYTES = (1 << 17) - 1  # of an argument or of NAME=VALUE, in Linux
+MOST_BYTES = (1 << 17) - 1  # of an argument or of NAME=VALUE, in Linux
 _RESTARTS = 3  # trainer.task's default of --chief_worker_restarts
 
 
@@ -35,12 +35,12 @@ def check_name(name: str) -> None:
         )
 
 
-def check_labels(labels: Mapping[str, str]) -> None:
-    """Refuses labels that every platform would."""
+def check_labels(labels: Mapping[str, str], flag: str = "--label") -> None:
+    """Refuses labels of a flag that every platform would."""
     for key, value in labels.items():
         if not re.fullmatch(_LABEL_KEY, key) or not re.fullmatch(_LABEL_VALUE, value):
             raise UserError(
-                f"--label={key}={value}: keys and values are at most 63 letters, digits, "
+                f"{flag}={key}={value}: keys and values are at most 63 letters, digits, "
                 '"_", "-" and ".", and begin and end with a letter or digit; a key may have a '
                 "domain and a slash before it, as in kueue.x-k8s.io/queue-name"
             )
@@ -124,10 +124,6 @@ class JobSpec:
         check_name(self.name)
         _check_arguments(self)
         _check_roles(self.roles, self.argument("mode.name") == "allreduce")
-        if self.chief_works and not self.role("ps"):
-            raise UserError(
-                "--chief_works, but the job has no ps: its chief trains already; leave the flag out"
-            )
         _check_environment(self.environment)
         check_labels(self.labels)
         for name in ("timeout_seconds", "queue_seconds", "restarts"):
@@ -210,10 +206,10 @@ def _check_arguments(spec: JobSpec) -> None:
 
 def _check_length(what: str, text: str) -> None:
     size = len(text.encode())
-    if size > _MOST_BYTES:
+    if size > MOST_BYTES:
         raise UserError(
             f"{what} has {size} bytes, but a process can be given no text of more than "
-            f"{_MOST_BYTES}; put it into a file that the tasks read"
+            f"{MOST_BYTES}; put it into a file that the tasks read"
         )
 
 
@@ -302,6 +298,14 @@ def has_workers_machine(spec: JobSpec) -> bool:
     if not (worker.machine or worker.cpus):
         return False
     return have_equal_machines(chief, worker)
+
+
+def check_chief_works(spec: JobSpec) -> None:
+    """Refuses a worker next to a chief that trains itself; by then all roles must be known."""
+    if spec.chief_works and not spec.role("ps"):
+        raise UserError(
+            "--chief_works, but the job has no ps: its chief trains already; leave the flag out"
+        )
 
 
 def have_equal_machines(first: Role, second: Role) -> bool:

@@ -25,6 +25,16 @@ def _field(flag: str, key: str, value: str) -> dict[str, Any]:
     if key in ("cpus", "disk_gb"):
         return {key: command_line.positive(flag, value)}
     if key == "accelerator":
-        name, count = command_line.accelerator(flag, value)
+        name, count = _accelerator(flag, value)
         return {"accelerator": name, "accelerators": count}
     return {"machine" if key == "type" else key: value}
+
+
+def _accelerator(flag: str, text: str) -> tuple[str, int]:
+    """A GPU and how many, as in NVIDIA_L4:1; of `none` an empty name and 0."""
+    if text == "none":
+        return "", 0
+    name, colon, count = text.rpartition(":")
+    if not colon or not name:
+        raise UserError(f"{flag}={text}: write the GPU and how many, as in NVIDIA_L4:1, or none")
+    return name, command_line.positive(flag, count)

@@ -4,7 +4,6 @@ import abc
 import dataclasses
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -93,11 +92,9 @@ class Follower:
     """Prints the state of a job and what its tasks write, until it ends."""
 
     def __init__(self, sender: JobClient, polling: PollOptions):
-        is_terminal = sys.stdout.isatty()
-        has_colour = is_terminal and "NO_COLOR" not in os.environ
         self._sender = sender
         self._polling = polling
-        self._relay = TaskOutput(sys.stdout.fileno(), is_terminal, has_colour)
+        self._relay = TaskOutput.on_stdout()
         self._has_lines = True  # whether the lines can be read
 
     def follow(self, job: str, again: str) -> int:

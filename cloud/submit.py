@@ -85,6 +85,7 @@ def _submit(target: Target, arguments: Sequence[str], values: flags.FlagValues) 
     asked = job_flags.build(values, arguments)
     _check_deploy_to(asked)
     spec = target.prepare(job_spec.with_default(asked, target.has_own_machines))
+    job_spec.check_chief_works(spec)
     if not values.dry_run:
         return target.submit(spec, values.wait)
     print(remote_target.write(target.render(spec), values.format), end="")  # noqa: T201 - asked for

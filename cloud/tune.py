@@ -6,7 +6,7 @@ r"""Searches for better settings: `python -m cloud.tune --study=FILE --trials=40
 
 Each trial is a job of `cloud.submit`, whose flags stand before `--` as well; its directory is
 JOB_DIR/trials/NUMBER. Optuna proposes what FILE's get_study() lets it choose, and gives trials up
-that fall behind. Started again, the same command goes on where it was stopped.
+that fall behind. Started again, the same command continues where it was stopped.
 """
 
 import math
@@ -51,9 +51,10 @@ def main(argv: Sequence[str]) -> int:
     """Runs a search; 2 for a user's mistake, 3 if trials fail one after the other."""
     before, of_tasks = split_at_tasks(argv)
     try:
+        _FLAGS.set_gnu_getopt(True)  # flags of cloud.submit may stand before those of here
         try:
             own = _FLAGS(before, known_only=True)[1:]
-        except flags.Error as error:
+        except command_line.WRONG_FLAGS as error:
             raise UserError(command_line.explain(error, _PROGRAM, has_tasks=True)) from None
         if _FLAGS.help:
             print(help_text(__doc__ or "", [_FLAGS[name] for name in _FLAGS]))  # noqa: T201
@@ -64,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - an entry point's message
         return error.exit_code
     except KeyboardInterrupt:
-        say("stopped; the same command goes on where this was")
+        say("stopped; the same command continues where this was")
         return 128 + signal.SIGINT
 
 
@@ -79,6 +80,8 @@ def _run(own: Sequence[str], arguments: Sequence[str]) -> int:
         raise UserError("the tasks' arguments have no --job_dir: add it after --")
     if not is_local(job_dir) and not _FLAGS.storage:
         raise UserError(f"--job_dir={job_dir} is no local directory: give --storage=FILE, too")
+    if _FLAGS.storage and not is_local(_FLAGS.storage):
+        raise UserError(f"--storage={_FLAGS.storage} is no local file, as Optuna's journal must be")
     storage = pathlib.Path(_FLAGS.storage or f"{job_dir}/study.journal").absolute()
     name = _FLAGS.name or "study"
     log_dir = storage.parent / "trial_logs"

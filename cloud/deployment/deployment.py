@@ -40,23 +40,10 @@ class ServerSettings:
         job_spec.check_labels(self.labels)
         if not self.image:
             raise UserError(f"--image is empty; leave it out for {IMAGE}")
-        if self.min_replicas < 1:
-            raise UserError(
-                f"--min_replicas={self.min_replicas}: write 1 or more; the verb undeploy ends a "
-                "deployment"
-            )
         if self.max_replicas < self.min_replicas:
             raise UserError(
                 f"--max_replicas={self.max_replicas} is less than "
                 f"--min_replicas={self.min_replicas}; correct one of them"
-            )
-        for name in ("cpus", "memory_bytes", "accelerators", "max_batch_size"):
-            if getattr(self, name) < 0:
-                raise UserError(f"{name}={getattr(self, name)} must be 0 or more")
-        if bool(self.accelerator) != bool(self.accelerators):
-            raise UserError(
-                f"accelerator={self.accelerator!r}, accelerators={self.accelerators}; give both, "
-                "as in --machine=accelerator=NVIDIA_L4:1, or neither"
             )
 
     @property

@@ -110,8 +110,6 @@ class ServedModel:
     version: int
     versions: tuple[int, ...]  # all that are there, whole or not, ascending
     features: tuple[Feature, ...]  # the inputs; vocabularies are known by their sizes
-    labels: tuple[Feature, ...]
-    signatures: Mapping[str, str]
     variables_bytes: int
     has_warm_up: bool
     digest: str = ""  # hexadecimal; tells a model in gs:// from any other, whatever its path
@@ -146,8 +144,6 @@ class ServedModel:
             number,
             versions,
             schema.features,
-            schema.labels,
-            schema.signatures,
             variables_bytes=sum(
                 each.bytes for name, each in files.items() if re.fullmatch(DATA, name)
             ),

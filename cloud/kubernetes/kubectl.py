@@ -105,6 +105,12 @@ class Kubectl:
         how = ("--server-side", "--force-conflicts", "--field-manager=tfps")
         self.run("apply", *how, "--filename=-", stdin=documents(manifests))
 
+    def delete(self, *what: str, stdin: str | None = None) -> Sequence[str]:
+        """Deletes what there is of some objects, and waits for no end; which those were."""
+        how = ("--ignore-not-found", "--wait=false", "--output=name")
+        printed = self.run("delete", *how, *what, stdin=stdin)
+        return [line for line in printed.splitlines() if "/" in line]  # else that there is none
+
 
 def selected(labels: Mapping[str, str]) -> str:
     """The flag of kubectl for objects that have all of these labels."""

@@ -1,10 +1,10 @@
-"""A job's manifests: a JobSet or a TFJob, its NetworkPolicy, and a large cluster's ConfigMap."""
+"""A job's manifests: JobSet, TrainJob or TFJob, NetworkPolicy, and a large cluster's ConfigMap."""
 
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 
-from cloud import cluster_in_file
+from cloud import cluster_in_file, job_spec
 from cloud.job_spec import JobSpec, Role
 from cloud.kubernetes import pod
 from cloud.kubernetes.kubectl import Json
@@ -24,7 +24,7 @@ _STATES = ("Suspended", "Restarting", "Running")  # the first that is true
 _TYPES = {"chief": "Chief", "worker": "Worker", "ps": "PS", "evaluator": "Evaluator"}
 _LONGEST_NAMESPACE = 63
 _REST_BYTES = 100  # of TF_CONFIG, next to the cluster
-_MOST_VARIABLE_BYTES = (1 << 17) - 1  # Linux starts no process with a longer variable
+_STEP = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -258,6 +258,29 @@ def _files(spec: JobSpec, kind: KubernetesKind) -> tuple[Json, Json] | None:
     return {"name": "cluster", "configMap": {"name": config_map_name(spec.name)}}, mount
 
 
+def training_runtime(spec: JobSpec, volumes: Sequence[Volume] = ()) -> Json:
+    """A JobSet for a TrainJob alone, in which the workers are the trainer's nodes.
+
+    Kubeflow Trainer 2 has no runtime for TensorFlow. It wants the nodes of a trainer to be the pods
+    of one Job; the chief and the ps keep a Job for each task.
+    """
+    own = jobset_spec(spec, volumes, TRAINJOB)
+    nodes = spec.role("worker") or spec.roles[0]
+    for job in own["replicatedJobs"]:
+        if job["name"] == nodes.job:
+            job["template"] = {"metadata": {"labels": _STEP}, **job["template"]}
+    of_runtime = {"mlPolicy": {"numNodes": nodes.replicas}, "template": {"spec": own}}
+    return pod.manifest(TRAINJOB.api, "TrainingRuntime", metadata_of(spec), spec=of_runtime)
+
+
+def trainjob(spec: JobSpec) -> Json:
+    """The TrainJob, of whose name its JobSet is."""
+    group = TRAINJOB.api.partition("/")[0]
+    reference = {"apiGroup": group, "kind": "TrainingRuntime", "name": spec.name}
+    metadata = metadata_of(spec, is_job=True)
+    return pod.manifest(TRAINJOB.api, "TrainJob", metadata, spec={"runtimeRef": reference})
+
+
 def tfjob(spec: JobSpec, volumes: Sequence[Volume] = ()) -> Json:
     """A TFJob, whose operator sets TF_CONFIG.
 
@@ -301,11 +324,11 @@ def check_tfjob_size(spec: JobSpec, namespace: str) -> None:
         for role in spec.roles
     }
     size = len(json.dumps({"cluster": addresses})) + _REST_BYTES
-    if size > _MOST_VARIABLE_BYTES:
+    if size > job_spec.MOST_BYTES:
         hint = "" if namespace else " or give --namespace, whose length counts for every task,"
         raise UserError(
             f"{spec.tasks} tasks: the training operator gives each a TF_CONFIG of some {size} "
-            f"bytes, but Linux starts no process with more than {_MOST_VARIABLE_BYTES}; use "
+            f"bytes, but Linux starts no process with more than {job_spec.MOST_BYTES}; use "
             f"--target=jobset, which takes more,{hint} or give a shorter --name or fewer tasks"
         )
 

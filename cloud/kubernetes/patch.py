@@ -29,6 +29,9 @@ def patched(objects: Sequence[Json], path: str) -> list[Json]:
         kind, name = document.get("kind"), (document.get("metadata") or {}).get("name")
         if kind == _POD:
             _check_keys(document, {"kind", "apiVersion", "metadata", "template"}, where)
+            if set(document.get("metadata") or {}) - {"name"}:
+                what = "no metadata but name, a role's: write that of its pods into template"
+                raise UserError(f"{where}: a {_POD} has {what}")
             roles = {role: pod for each in found for role, pod in _pods(each)}
             if name is not None and name not in roles:
                 raise UserError(f"{where}: there is no role {name!r}; there are {', '.join(roles)}")

@@ -43,7 +43,7 @@ class KubernetesSender:
                 made.append(self._create(each, submission))
         except UserError:  # after any other error the job may be there
             if made:
-                self._delete("--filename=-", stdin=documents(made))
+                self._kubectl.delete("--filename=-", stdin=documents(made))
             raise
         *owned, job = made
         name: str = job["metadata"]["name"]
@@ -76,10 +76,10 @@ class KubernetesSender:
     def cancel(self, job: str) -> None:
         """Deletes the job and what belongs to it; the pods get their grace."""
         # Kubernetes deletes it with the job, unless the program that made it was interrupted.
-        parts = ("networkpolicies", *self._kind.parts)
-        deleted = self._delete(f"{self._kind.resource}/{job}", *(f"{each}/{job}" for each in parts))
+        kinds = (self._kind.resource, "networkpolicies", *self._kind.parts)
+        deleted = [*self._delete_own(",".join(kinds), job)]
         try:
-            deleted += self._delete(f"configmaps/{config_map_name(job)}")
+            deleted += self._delete_own("configmaps", config_map_name(job))
         except RefusedError as error:
             if error.reason != "Forbidden":  # without a right to ConfigMaps there is none
                 raise
@@ -91,7 +91,9 @@ class KubernetesSender:
 
     def _create(self, manifest: Request, submission: str) -> Json:
         assert isinstance(manifest, dict)
-        own = {**manifest["metadata"], "annotations": {_SUBMISSION: submission}}
+        annotations = manifest["metadata"].get("annotations") or {}  # those of --patch
+        marked = {**annotations, _SUBMISSION: submission}
+        own = {**manifest["metadata"], "annotations": marked}
         document = json.dumps({**manifest, "metadata": own})
         try:
             text = self._kubectl.run("create", "--filename=-", "--output=json", stdin=document)
@@ -104,22 +106,27 @@ class KubernetesSender:
             # A repeated command finds what the one before has made.
             if (found["metadata"].get("annotations") or {}).get(_SUBMISSION) == submission:
                 return found
-            name = own["name"]
-            raise UserError(
-                f"there is a {manifest['kind']} {name} in {self._kubectl.place} already; give "
-                f"another --name, or end it with `python -m cloud.submit cancel {name} …`"
-            ) from None
+            raise self._is_there_already(found) from None
         made: Json = json.loads(text)
         return made
 
-    def _delete(self, *what: str, stdin: str | None = None) -> str:
-        """The names of what was deleted."""
-        flags = ("--ignore-not-found", "--wait=false", "--output=name")
-        return self._kubectl.run("delete", *flags, *what, stdin=stdin)
+    def _delete_own(self, kinds: str, name: str) -> Sequence[str]:
+        """Deletes objects of a name that this program has made; which those were."""
+        named = f"--field-selector=metadata.name={name}"
+        return self._kubectl.delete(kinds, selected(MANAGED_BY), named)
+
+    def _is_there_already(self, found: Json) -> UserError:
+        name = found["metadata"]["name"]
+        there = f"there is a {found['kind']} {name} in {self._kubectl.place} already"
+        if not MANAGED_BY.items() <= (found["metadata"].get("labels") or {}).items():
+            return UserError(f"{there}, which this program has not made; give another --name")
+        return UserError(
+            f"{there}; give another --name, or end it with `python -m cloud.submit cancel {name} …`"
+        )
 
     def _no_such(self, job: str) -> UserError:
         return UserError(
-            f"there is no {self._kind.name} {job} in {self._kubectl.place}; "
+            f"there is no {self._kind.name} {job} of this program in {self._kubectl.place}; "
             f"`python -m cloud.submit list --target={self._kind.name} …` shows what there is"
         )
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from cloud.job_spec import JobSpec
-from cloud.kubernetes import manifests, pod, trainjob
+from cloud.kubernetes import manifests, pod
 from cloud.kubernetes.kubectl import Json, Kubectl
 from cloud.kubernetes.manifests import JOBSET, TFJOB, TRAINJOB, KubernetesKind
 from cloud.kubernetes.patch import patched
@@ -73,7 +73,8 @@ class KubernetesTarget(RemoteTarget):
             if manifests.has_config_map(spec, self.kind):
                 found.append(manifests.config_map(spec, self.kind))
             if self.kind is TRAINJOB:
-                found += [trainjob.runtime(spec, self.volumes), trainjob.trainjob(spec)]
+                found.append(manifests.training_runtime(spec, self.volumes))
+                found.append(manifests.trainjob(spec))
             else:
                 found.append(manifests.jobset(spec, self.volumes))
         if self.patch:

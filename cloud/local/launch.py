@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import Self
 
+from cloud import job_spec
 from cloud.job_spec import JobSpec
 from cloud.local import command, supervisor
 from cloud.local.command import Command, TaskEnvironments
@@ -45,8 +46,7 @@ class Launch:
         self._environ = {**_environ(is_terminal), size.VARIABLE: str(self._left)}
         self._starters = contextlib.ExitStack()
         self._starter: TaskStarter | None = None
-        is_coloured = is_terminal and "NO_COLOR" not in os.environ
-        self._relay = TaskOutput(sys.stdout.fileno(), is_terminal, is_coloured)
+        self._relay = TaskOutput.on_stdout()
 
     @classmethod
     def begin(cls, spec: JobSpec, log_dir: str | None, tasks: int, is_live: bool = True) -> Self:
@@ -150,6 +150,7 @@ class Launch:
 
 def check(spec: JobSpec) -> None:
     """Refuses a job whose tasks this machine cannot start."""
+    job_spec.check_chief_works(spec)
     if spec.argument("tensorflow_log"):
         raise UserError("--tensorflow_log is set for every task; give the launcher --log_dir=DIR")
     if not _is_runnable(spec.module):

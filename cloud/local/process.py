@@ -95,7 +95,6 @@ class TaskStarter:
         Must be called in the main thread: Linux ties the death signal to the *thread* that started
         the child, so a child started in a passing thread would be killed when that thread ends.
         """
-        check_system()
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("processes are started in the main thread only")
         self._orders, orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

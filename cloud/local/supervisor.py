@@ -131,16 +131,21 @@ class Supervisor:
                 self._faults.read(data)
 
     def _on_signal(self, number: int) -> None:
+        came = signal.Signals(number)
         if self._is_ending:
-            self.say(f"{signal.Signals(number).name} again: killing every task")
+            if came == signal.SIGHUP:  # which a terminal that is closed sends twice
+                return
+            self.say(f"{came.name} again: killing every task")
             for process in self._running.values():
                 process.kill()
         else:
             grace = self._limits.grace_seconds
-            name = signal.Signals(number).name
+            # A chief saves at SIGINT and SIGTERM; SIGHUP would kill it.
+            sent = signal.SIGTERM if came == signal.SIGHUP else came
+            how = "passed on" if sent == came else f"passed on as {sent.name}"
             who = "the chief, which has" if self._has_chief else "this machine's tasks, which have"
-            self.say(f"{name}: passed on to {who} {grace:g} s; again kills at once")
-            self._end_chief(signal.Signals(number), grace)
+            self.say(f"{came.name}: {how} to {who} {grace:g} s; again kills at once")
+            self._end_chief(sent, grace)
 
     def _look_for_end(self, process: Process) -> None:
         code = process.poll()

@@ -3,8 +3,10 @@
 import os
 import re
 import select
+import sys
 import unicodedata
 from collections.abc import Sequence
+from typing import Self
 
 from tfps.live_view.status import RunStatus, parse
 from tfps.live_view.view import LiveBlock
@@ -34,6 +36,13 @@ class TaskOutput:
         self._block = LiveBlock()
         self._showing = ""  # the task whose status it is
         self._returned: dict[str, bytes] = {}  # text that a carriage return has just ended
+
+    @classmethod
+    def on_stdout(cls) -> Self:
+        """What prints to this process's own output."""
+        is_terminal = sys.stdout.isatty()
+        has_colour = is_terminal and "NO_COLOR" not in os.environ
+        return cls(sys.stdout.fileno(), is_terminal, has_colour)
 
     def feed(self, name: str, data: bytes) -> None:
         """Takes the next bytes of a task, cut anywhere, and prints its whole lines."""

@@ -20,6 +20,7 @@ import msgspec
 from cloud.local.process import Events
 from cloud.local.supervisor import Supervisor
 from cloud.node.places import Place
+from tfps.cluster import sockets
 from tfps.cluster.spec import Cluster
 from tfps.errors import EXIT_RESIZED, EXIT_RUN, EXIT_USER, RunError, UserError
 from tfps.job_dir.size import Size
@@ -28,6 +29,7 @@ _MOST_BYTES = 1 << 20  # of a message
 _TOLD_SECONDS = 30.0  # between two words on who is waited for
 _HELLO_SECONDS = 2.0  # that a launcher has to say who it is
 _ANSWER_SECONDS = 10.0  # that a peer has to answer, or to hear the end
+_AGAIN_SECONDS = 2.0  # the same, where a launcher has its own tasks to look after meanwhile
 _RETRY_SECONDS = 1.0
 Say = Callable[[str], None]
 Addresses = Mapping[str, tuple[str, ...]]
@@ -53,6 +55,7 @@ class Peer:
     """A connection that carries lines of JSON."""
 
     def __init__(self, connection: socket.socket):
+        sockets.keep_alive(connection)  # a machine may vanish without a packet
         self.connection = connection
         self._rest = b""
 
@@ -293,7 +296,7 @@ class OtherMachine:
         self._hello = hello
         began = told = time.monotonic()
         while True:
-            error, cluster = self._ask()
+            error, cluster = self._ask(self._limit_seconds)  # the last of all may come so late
             if self._size:
                 raise OtherSizeError
             if cluster:
@@ -341,7 +344,7 @@ class OtherMachine:
         self._come_again(time.monotonic(), events, supervisor)
 
     def _come_again(self, since: float, events: Events, supervisor: Supervisor) -> None:
-        error, cluster = self._ask()
+        error, cluster = self._ask(_AGAIN_SECONDS)
         if self._size:
             self._has_heard_end = True
             supervisor.chief_ended(EXIT_RESIZED)
@@ -357,15 +360,14 @@ class OtherMachine:
         else:
             events.after(_RETRY_SECONDS, lambda: self._come_again(since, events, supervisor))
 
-    def _ask(self) -> tuple[str, dict[str, list[str]]]:
-        """The cluster, once all machines have come; empty, with what is wrong, before."""
+    def _ask(self, seconds: float) -> tuple[str, dict[str, list[str]]]:
+        """The cluster, if it comes in this time; else empty, with what is wrong."""
         try:
-            connection = socket.create_connection(self._address, _ANSWER_SECONDS)
+            connection = socket.create_connection(self._address, min(seconds, _ANSWER_SECONDS))
         except OSError as error:
             return error.strerror or str(error), {}
         peer = Peer(connection)
-        # Before it has a cluster, the first machine answers when the last of all has come.
-        connection.settimeout(_ANSWER_SECONDS if self._hello.known else self._limit_seconds)
+        connection.settimeout(seconds)
         try:
             peer.send(dataclasses.asdict(self._hello))
         except OSError as error:

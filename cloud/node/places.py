@@ -44,9 +44,9 @@ def find(nodes: str, environ: Mapping[str, str]) -> Place:
     """
     if nodes != FROM_ENVIRONMENT:
         return _listed(_hosts(nodes), environ)
-    for name, read in _READERS.items():
-        if name in environ:
-            return _checked(read(environ), name)
+    for names, read in _READERS.items():
+        if all(name in environ for name in names):
+            return _checked(read(environ), names[0])
     raise UserError(
         f"--nodes=env: no variable says which machines there are ({_KNOWN}); give "
         "--nodes=HOST,HOST or --nodes=FILE on each of them"
@@ -105,12 +105,13 @@ def _ranked(environ: Mapping[str, str]) -> Place:
     return Place(_number(environ, "RANK"), _number(environ, "WORLD_SIZE"), environ["MASTER_ADDR"])
 
 
-_READERS: Mapping[str, Callable[[Mapping[str, str]], Place]] = {
-    "SKYPILOT_NODE_IPS": _sky,
-    "SM_HOSTS": _sagemaker,
-    "OMPI_COMM_WORLD_RANK": _mpi,
-    "MASTER_ADDR": _ranked,
-    "SLURM_JOB_NODELIST": _slurm,
+# By the variables that are there on a platform.
+_READERS: Mapping[tuple[str, ...], Callable[[Mapping[str, str]], Place]] = {
+    ("SKYPILOT_NODE_IPS",): _sky,
+    ("SM_HOSTS",): _sagemaker,
+    ("OMPI_COMM_WORLD_RANK",): _mpi,
+    ("MASTER_ADDR", "RANK", "WORLD_SIZE"): _ranked,  # jobs of Slurm may export the first alone
+    ("SLURM_JOB_NODELIST",): _slurm,
 }
 
 

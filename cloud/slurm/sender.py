@@ -3,6 +3,7 @@
 import pathlib
 import re
 import subprocess
+import time
 from collections.abc import Iterable, Sequence
 
 from cloud.target import JobStatus, Request
@@ -10,6 +11,10 @@ from tfps.errors import RunError, UserError
 
 MARK = "managed-by=tfps"  # in the comment of each job
 _SECONDS = 120.0  # for one of Slurm's commands
+_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0)  # between tries of one that only asks
+_AWAY = re.compile(
+    "Unable to contact slurm controller|Socket timed out|Connection refused|standby mode"
+)
 _SUCCESS = "COMPLETED"
 _ENDED = frozenset(
     {
@@ -78,7 +83,7 @@ class SlurmSender:
 
     def list(self) -> Sequence[JobStatus]:
         """The user's jobs that wait or run and were submitted by this program."""
-        printed = _run("squeue", "--me", "--noheader", "--sort=-V", f"--format={_QUEUE_FORMAT}")
+        printed = _ask("squeue", "--me", "--noheader", "--sort=-V", f"--format={_QUEUE_FORMAT}")
         found = [line.split("|", 4) for line in printed.splitlines()]
         return [
             JobStatus(name=number, title=name, state=state, created=created)
@@ -90,7 +95,7 @@ class SlurmSender:
         return self._shown(job)
 
     def _shown(self, job: str) -> str:
-        return _run("scontrol", "show", "job", _number(job))
+        return _ask("scontrol", "show", "job", _number(job))
 
     def _new_lines(self, path: pathlib.Path) -> Iterable[str]:
         with path.open("rb") as file:
@@ -116,8 +121,25 @@ def _number(job: str) -> str:
     return job
 
 
+class _AwayError(RunError):
+    """Slurm does not answer."""
+
+    def __init__(self, command: Sequence[str], problem: str):
+        super().__init__(f"`{' '.join(command)}`: {problem}; is Slurm up? (`scontrol ping`)")
+
+
+def _ask(*command: str) -> str:
+    """Runs a command that changes nothing, and again while Slurm is away."""
+    for wait in _WAITS:
+        try:
+            return _run(*command)
+        except _AwayError:
+            time.sleep(wait)
+    return _run(*command)
+
+
 def _run(*command: str, stdin: str | None = None) -> str:
-    """Runs one of Slurm's commands; returns what it prints."""
+    """Runs one of Slurm's commands, once; returns what it prints."""
     try:
         done = subprocess.run(
             command, input=stdin, capture_output=True, text=True, timeout=_SECONDS, check=False
@@ -128,11 +150,10 @@ def _run(*command: str, stdin: str | None = None) -> str:
             "--dry_run and take the script there"
         ) from None
     except subprocess.TimeoutExpired:
-        raise RunError(
-            f"`{' '.join(command)}` has not answered for {_SECONDS:.0f} s; is Slurm up? "
-            "(`scontrol ping`)"
-        ) from None
+        raise _AwayError(command, f"it has not answered for {_SECONDS:.0f} s") from None
     if done.returncode:
         error = " ".join(done.stderr.split()) or f"it ended with {done.returncode}"
+        if _AWAY.search(error):
+            raise _AwayError(command, error)
         raise UserError(f"`{' '.join(command)}`: {error}")
     return done.stdout

@@ -17,11 +17,22 @@ from tfps.errors import UserError
 
 _SECONDS = 90.0  # for all machines together
 _LEAST_BYTES = 1 << 30
-_OLDEST_PYTHON = [3, 11]
-_NO_DIRECTORY, _NO_PYTHON = 41, 42
-_BEGIN = (
-    f'cd "$1" || exit {_NO_DIRECTORY}; command -v "$2" >&2 || exit {_NO_PYTHON}; exec "$2" -c "$3"'
-)
+_OLDEST_PYTHON = (3, 11)
+_NO_DIRECTORY, _NO_PYTHON, _OLD_PYTHON = 41, 42, 43
+# An older Python may not be able to read the probe's text, but this, be it a Python 2.
+_LOOK = f"""
+import sys
+if sys.version_info < {_OLDEST_PYTHON}:
+    sys.stderr.write("%d.%d.%d\\n" % sys.version_info[:3])
+    sys.exit({_OLD_PYTHON})
+"""
+_BEGIN = f"""
+cd "$1" || exit {_NO_DIRECTORY}
+command -v "$2" >&2 || exit {_NO_PYTHON}
+"$2" -c "$3" < /dev/null
+[ $? != {_OLD_PYTHON} ] || exit {_OLD_PYTHON}
+exec "$2" -c "$4"
+"""
 _Answer = dict[str, Any]
 
 
@@ -46,7 +57,7 @@ class _Probe:
         self.host = host
         self._needs = needs
         text = pathlib.Path(probe.__file__).read_text(encoding="utf-8")
-        own = (needs.directory, needs.python, text)
+        own = (needs.directory, needs.python, _LOOK, text)
         self.process = hosts.start(host, ["sh", "-c", _BEGIN, "sh", *own])
 
     def ask(self, question: object) -> _Answer:
@@ -79,6 +90,9 @@ class _Probe:
             return f"there is no directory {self._needs.directory}; name it with --directory"
         if self.process.returncode == _NO_PYTHON:
             return f"there is no program {self._needs.python}; name it with --python"
+        if self.process.returncode == _OLD_PYTHON:
+            version = hosts.why(_OLD_PYTHON, errors)
+            return f"Python {version} is too old; name a newer with --python"
         if self.process.returncode < 0:
             return f"it has not answered in {_SECONDS:g} s"
         return hosts.why(self.process.returncode, errors or line)
@@ -160,8 +174,6 @@ def _refuse(problems: dict[Host, list[str]]) -> None:
 def _problems(found: _Answer, first: _Answer) -> list[str]:
     """What is wrong with one machine."""
     texts = []
-    if found["python"] < _OLDEST_PYTHON:
-        texts.append(f"Python {_dotted(found['python'])} is too old; name a newer with --python")
     if found["tfps"] is None:
         texts.append("tfps is not there; install it, or name its checkout with --directory")
     elif found["tfps"] != tfps.__version__:
@@ -180,10 +192,6 @@ def _problems(found: _Answer, first: _Answer) -> list[str]:
         free, least = map(byte_size.show, (found["free_bytes"], _LEAST_BYTES))
         texts.append(f"only {free} of its disk are free; a job needs {least}")
     return texts
-
-
-def _dotted(version: Sequence[int]) -> str:
-    return ".".join(map(str, version))
 
 
 def _of_others(seen: _Answer, ports: Sequence[tuple[str, int]], needs: Needs) -> list[str]:

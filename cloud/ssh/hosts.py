@@ -84,7 +84,7 @@ def _client(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[byt
             command, input=stdin.encode(), capture_output=True, timeout=_SECONDS, check=False
         )
     except FileNotFoundError:
-        raise UserError("ssh is not on this machine; install OpenSSH's client") from None
+        raise _no_client() from None
     except subprocess.TimeoutExpired:
         raise UnreachableError(f"`ssh {arguments[-2]}` has not ended in {_SECONDS:.0f} s") from None
 
@@ -105,13 +105,20 @@ def run(host: Host, script: str) -> bytes:
 
 def start(host: Host, command: Sequence[str]) -> subprocess.Popen[bytes]:
     """Starts a command on a machine; lines go both ways."""
-    return subprocess.Popen(
-        ["ssh", *OPTIONS, "--", host.name, f"exec {shlex.join(command)}"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+    try:
+        return subprocess.Popen(
+            ["ssh", *OPTIONS, "--", host.name, f"exec {shlex.join(command)}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except FileNotFoundError:
+        raise _no_client() from None
+
+
+def _no_client() -> UserError:
+    return UserError("ssh is not on this machine; install OpenSSH's client")
 
 
 def why(code: int, errors: bytes) -> str:

@@ -63,7 +63,6 @@ def _main() -> None:
         _put(asked["put"])
     try:
         found = {
-            "python": list(sys.version_info[:3]),
             "tfps": _version("tfps"),
             "tensorflow": _version("tensorflow"),
             "missing": [path for path in asked["paths"] if not os.path.exists(path)],

@@ -10,6 +10,7 @@ import datetime
 import re
 import secrets
 import shlex
+import signal
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -23,6 +24,7 @@ _MOST_BYTES = 4 << 20  # of a log, at once
 _JOB = r"[a-z0-9-]+"
 _LINE = re.compile(r"\[((?:chief|worker|ps)(?: \d+)?)\] ")
 _RUNNING, _GONE, _ENDED, _UNKNOWN = "running", "gone", "ended", "unknown"
+_ALL, _OWN = "all", "own"  # what ends when a machine's launcher, or what is there before it, does
 # `state`, for a directory of ~/.tfps: how what was started there is.
 _STATE = f"""
 state() {{
@@ -43,17 +45,23 @@ if [ "$1" != apart ]; then # it outlives whoever starts it
   exit
 fi
 exec >> "$own/log" 2>&1
-echo $$ > "$own/running"
-rm -f "$own/exit_code"
 end() {{
   echo "$1" > "$own/exit_code.part"
   mv "$own/exit_code.part" "$own/exit_code"
   exit "$1"
 }}
+trap 'end {cancelled}' TERM
+echo -$$ > "$own/launcher" # this and all that it runs, until there is one
+echo $$ > "$own/running"
+rm -f "$own/exit_code"
 cd {directory} || end 2
 {lines}
+is_cancelled=
+trap 'is_cancelled=yes' TERM
 {command} &
 echo $! > "$own/launcher"
+trap - TERM
+[ -z "$is_cancelled" ] || kill -s TERM $!
 wait $!
 end $?
 """
@@ -82,6 +90,7 @@ class SshSender:
 
     def __init__(self, machines: Sequence[Host]):
         self._machines = machines
+        self._ranks = range(len(machines))
         self._read = [0] * len(machines)  # bytes of the logs
         self._told: dict[int, str] = {}  # what was said last of machines that do not run
 
@@ -92,7 +101,7 @@ class SshSender:
         job = f"{name}-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
         try:
             # The first is the last: what it says of machines that do not come is then true.
-            for rank in reversed(range(len(self._machines))):
+            for rank in reversed(self._ranks):
                 hosts.run(self._machines[rank], _start(job, rank, _fields(requests[rank])))
         except BaseException:
             with contextlib.suppress(RunError):
@@ -123,37 +132,23 @@ class SshSender:
 
     def new_lines(self, job: str) -> Iterable[tuple[str, str]]:
         _check(job)
-
-        def read(rank: int) -> tuple[str, bytes]:
-            own = f"{job}/{rank}"
-            script = (
-                f"{_STATE}state {own}; "
-                f"tail -c +{self._read[rank] + 1} {own}/log | head -c {_MOST_BYTES}"
-            )
-            try:
-                state, _, log = hosts.run(self._machines[rank], script).partition(b"\n")
-            except RunError as error:
-                return str(error), b""
-            return state.decode(), log
-
-        for rank, (state, log) in enumerate(_at_all(self._machines, read)):
-            host = self._machines[rank]
-            whole = log[: log.rfind(b"\n") + 1]
-            self._read[rank] += len(whole)
-            for line in whole.decode("utf-8", "backslashreplace").splitlines():
-                match = _LINE.match(line)
-                yield (match[1], line[match.end() :]) if match else (host.name, line)
-            if said := self._news(job, rank, state):
-                yield host.name, said
+        ranks: Sequence[int] = self._ranks
+        while ranks:
+            found = dict(zip(ranks, _at_all(ranks, lambda x: self._look(job, x)), strict=True))
+            for rank, (state, log) in found.items():
+                yield from self._lines(rank, log)
+                if said := self._news(job, rank, state):
+                    yield self._machines[rank].name, said
+            ranks = [rank for rank, (_, log) in found.items() if len(log) == _MOST_BYTES]
 
     def cancel(self, job: str) -> None:
         """Has the first machine's launcher save and end all, or each end its own."""
         _check(job)
-        problems = [self._end(job, 0)]
-        if problems[0]:
-            problems += _at_all(self._machines, lambda rank: self._end(job, rank))[1:]
-            if all(problems):
-                raise RunError(f"{job} cannot be ended: {'; '.join(filter(None, problems))}")
+        said = [self._end(job, 0)]
+        if said[0] != _ALL:  # there is no launcher yet that would tell the others, or none any more
+            said += _at_all(self._ranks[1:], lambda rank: self._end(job, rank))
+        if not {_ALL, _OWN} & set(said):
+            raise RunError(f"{job} cannot be ended: {'; '.join(said)}")
 
     def list(self) -> Sequence[JobStatus]:
         """The jobs on the first machine."""
@@ -177,7 +172,27 @@ class SshSender:
             state, _, run = said.partition("\n")
             return {"host": self._machines[rank].name, "state": state, "run": run}
 
-        return {"job": job, "machines": _at_all(self._machines, ask)}
+        return {"job": job, "machines": _at_all(self._ranks, ask)}
+
+    def _look(self, job: str, rank: int) -> tuple[str, bytes]:
+        """How a machine is, and what its log has that was not read, as far as one look goes."""
+        own = f"{job}/{rank}"
+        log = f"tail -c +{self._read[rank] + 1} {own}/log | head -c {_MOST_BYTES}"
+        try:
+            said = hosts.run(self._machines[rank], f"{_STATE}state {own}; {log}")
+        except RunError as error:
+            return str(error), b""
+        state, _, found = said.partition(b"\n")
+        return state.decode(), found
+
+    def _lines(self, rank: int, log: bytes) -> Iterable[tuple[str, str]]:
+        """Task and text of the whole lines; one as long as a look ends with it."""
+        is_all_one = len(log) == _MOST_BYTES and b"\n" not in log
+        whole = log if is_all_one else log[: log.rfind(b"\n") + 1]
+        self._read[rank] += len(whole)
+        for line in whole.decode("utf-8", "backslashreplace").splitlines():
+            match = _LINE.match(line)
+            yield (match[1], line[match.end() :]) if match else (self._machines[rank].name, line)
 
     def _news(self, job: str, rank: int, state: str) -> str:
         """What is to be said of a machine whose launcher does not run, once."""
@@ -192,20 +207,25 @@ class SshSender:
         return f"this machine cannot be asked: {state}"
 
     def _end(self, job: str, rank: int) -> str:
-        """Sends SIGTERM to a machine's launcher; what is wrong, if it cannot be."""
+        """Sends SIGTERM to what runs on a machine: `_ALL`, `_OWN`, or why it cannot be."""
         own, host = f"{job}/{rank}", self._machines[rank]
-        script = f'[ "$(state {own})" = {_RUNNING} ] && kill -TERM "$(cat {own}/launcher)"'
+        script = f"""{_STATE}
+[ "$(state {own})" = {_RUNNING} ] || exit 0
+read -r launcher < {own}/launcher
+kill -s TERM -- "$launcher" || exit 0
+case "$launcher" in -*) echo {_OWN};; *) echo {_ALL};; esac
+"""
         try:
-            said = hosts.run(host, f"{_STATE}{script} || echo no")
+            said = hosts.run(host, script).decode().strip()
         except RunError as error:
             return str(error)
-        return f"{host.name}: it does not run there" if said else ""
+        return said or f"{host.name}: it does not run there"
 
 
-def _at_all(machines: Sequence[Host], ask: Callable[[int], T]) -> list[T]:
-    """What all machines say, by rank, asked at once."""
-    with concurrent.futures.ThreadPoolExecutor(len(machines)) as pool:
-        return list(pool.map(ask, range(len(machines))))
+def _at_all(ranks: Sequence[int], ask: Callable[[int], T]) -> list[T]:
+    """What machines say, asked at once."""
+    with concurrent.futures.ThreadPoolExecutor(max(1, len(ranks))) as pool:
+        return list(pool.map(ask, ranks))
 
 
 def _fields(request: Request) -> dict[str, Any]:
@@ -227,6 +247,7 @@ def _start(job: str, rank: int, fields: dict[str, Any]) -> str:
     exports = [f"export {name}={shlex.quote(x)}" for name, x in fields["environment"].items()]
     run = _RUN.format(
         job=job,
+        cancelled=128 + signal.SIGTERM,
         directory=shlex.quote(fields["directory"]),
         lines="\n".join([*exports, *(f"{line} || end {EXIT_USER}" for line in fields["setup"])]),
         command=shlex.join(fields["command"]),

@@ -2,10 +2,11 @@
 
 import contextlib
 import fcntl
+import math
 import pathlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from cloud import optional_imports
 from cloud.local.process import how_ended
@@ -54,14 +55,15 @@ class Search:
         self._plan = plan
         self._optuna = optional_imports.load("optuna", "tune")
         self._optuna.logging.set_verbosity(self._optuna.logging.WARNING)
-        storage.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = storage.with_name(storage.name + ".used").open("w")  # Optuna has .lock
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._lock.close()
-            raise UserError(f"another cloud.tune uses {storage}; wait for its end") from None
-        self._study = self._opened(storage)
+            plan.log_dir.mkdir(parents=True, exist_ok=True)
+            self._lock = _locked(storage)
+            self._study = self._opened(storage)
+        except OSError as error:
+            raise UserError(
+                f"{storage}, which the search is kept in, cannot be written: {error}; give another "
+                "--storage"
+            ) from None
         self._running: list[_Running] = []
         self._failures = 0
 
@@ -96,6 +98,7 @@ class Search:
     def __exit__(self, *exception: object) -> None:
         for each in self._running:
             each.job.leave()
+            _note_name(each)
         self._lock.close()
 
     def _opened(self, storage: pathlib.Path) -> Any:
@@ -168,30 +171,32 @@ class Search:
         """Takes note of what a trial's job has reported, and of its end."""
         trial, number, job, reported = running
         code = job.poll()
-        if job.name and trial.user_attrs.get(_JOB) != job.name:
-            trial.set_user_attr(_JOB, job.name)
-        found = trial_job.values(self._directory(number), self._asked.metric)
+        _note_name(running)
+        try:
+            found = trial_job.values(self._directory(number), self._asked.metric)
+        except RunError as error:
+            say(f"{error}; trial {number} is looked at again")
+            return
         for step, value in found:
             if step not in reported:
                 reported.add(step)
                 trial.report(value, step)
         if code is None:
-            if trial.should_prune():
-                job.end()
+            if trial.should_prune() and job.end():
                 self._tell(running, None, self._optuna.trial.TrialState.PRUNED)
             return
         if code:
-            self._tell(running, None, self._optuna.trial.TrialState.FAIL)
-            self._failed(f"its job {how_ended(code)}", number)
+            self._failed(running, f"its job {how_ended(code)}")
         elif not found:
-            self._tell(running, None, self._optuna.trial.TrialState.FAIL)
             self._failed(
+                running,
                 f"its job has reported no {self._asked.metric}; metrics of evaluations need "
                 "--data.eval, progressive ones a label of 0 and 1",
-                number,
             )
+        elif not math.isfinite(value := found[-1][1]):
+            self._failed(running, f"its job's {self._asked.metric} is {value}")
         else:
-            self._tell(running, found[-1][1], None)
+            self._tell(running, value, None)
 
     def _tell(self, running: _Running, value: float | None, state: Any) -> None:
         self._running.remove(running)
@@ -203,9 +208,29 @@ class Search:
         elif state == self._optuna.trial.TrialState.PRUNED:
             say(f"trial {running.number} is given up: others were better by then")
 
-    def _failed(self, why: str, number: int) -> None:
-        log = self._plan.log_dir / f"{number:04}.log"
-        say(f"trial {number} has failed: {why}; see {log}")
+    def _failed(self, running: _Running, why: str) -> None:
+        self._tell(running, None, self._optuna.trial.TrialState.FAIL)
+        log = self._plan.log_dir / f"{running.number:04}.log"
+        say(f"trial {running.number} has failed: {why}; see {log}")
         self._failures += 1
         if self._failures >= _MOST_FAILURES:
             raise RunError(f"{self._failures} trials in a row have failed; see {log}")
+
+
+def _locked(storage: pathlib.Path) -> IO[str]:
+    """A file beside the storage, which this process alone has open."""
+    storage.parent.mkdir(parents=True, exist_ok=True)
+    lock = storage.with_name(storage.name + ".used").open("w")  # Optuna has .lock
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise UserError(f"another cloud.tune uses {storage}; wait for its end") from None
+    return lock
+
+
+def _note_name(running: _Running) -> None:
+    """Keeps the name of a trial's job, by which another process can follow it."""
+    trial, name = running.trial, running.job.name
+    if name and trial.user_attrs.get(_JOB) != name:
+        trial.set_user_attr(_JOB, name)

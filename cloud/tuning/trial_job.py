@@ -2,22 +2,30 @@
 
 import functools
 import json
+import math
 import os
 import pathlib
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any
 
 from cloud.local import lifetime
+from cloud.remote_target import say
 from tfps.errors import UserError
 from tfps.storage import objects
 from tfps.storage.paths import is_cloud
 
 _PROGRESSIVE = "progressive_"
 _END_SECONDS = 120.0  # for a job on this machine to save and end
+_SEND_SECONDS = 180.0  # for a job to be sent, before this process ends
+_AGAIN_SECONDS = 30.0  # between two tries with a platform that is away
 _SUBMITTED = re.compile(rb"^submitted (\S+)$", re.MULTILINE)
+# What ends a `follow` whose platform does not answer; one that is over after --wait_seconds is not.
+_AWAY = re.compile(rb"^error: (?!.*\(--wait_seconds\)).*; the job continues; ", re.MULTILINE)
+_LAST_BYTES = 1 << 16  # of a log, in which that stands
 
 
 class TrialJob:
@@ -48,40 +56,80 @@ class TrialJob:
         self._flags = flags
         self._log = log
         self._is_here = is_here
-        log.parent.mkdir(parents=True, exist_ok=True)
-        own = ["follow", name, *flags] if name else [*flags, "--", *arguments]
-        self._process = self._start(own)
+        self._is_sending = not name and not is_here
+        self._cancelled_at = -math.inf  # when the platform did not take it last
+        self._begin(["follow", name, *flags] if name else [*flags, "--", *arguments])
 
     def poll(self) -> int | None:
         """The job's exit code once it has ended."""
         code = self._process.poll()
-        if code == 0 and not self._is_here and not self.name:
-            found = _SUBMITTED.findall(self._log.read_bytes())
-            if not found:
-                return code
-            self.name = found[-1].decode()
-            self._process = self._start(["follow", self.name, *self._flags])
-            return None
-        return code
+        if code is None or self._is_here:
+            return code
+        is_sent = self._is_sending and self._find_name() and code == 0
+        if is_sent:
+            self._is_sending = False
+        if not is_sent and not (self.name and code and self._was_away()):
+            return code
+        if is_sent or time.monotonic() - self._began_at >= _AGAIN_SECONDS:
+            self._begin(["follow", self.name, *self._flags])
+        return None
 
-    def end(self) -> None:
-        """Has it save and end, and waits for that."""
-        if self.name:
-            self._start(["cancel", self.name, *self._flags]).wait(_END_SECONDS)
+    def end(self) -> bool:
+        """Has it save and end, and waits for that; false while its platform does not take it."""
+        self._await_name()
+        if self.name and not self._cancel():
+            return False
         self._process.terminate()
-        try:
-            self._process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        _wait_or_kill(self._process)
+        return True
 
     def leave(self) -> None:
-        """Ends it where it runs on this machine; elsewhere it goes on."""
+        """Ends it where it runs on this machine; elsewhere it continues, and its name is known."""
         if self._is_here:
             self.end()
         else:
+            self._await_name()
             self._process.kill()
             self._process.wait()
+
+    def _cancel(self) -> bool:
+        if time.monotonic() - self._cancelled_at < _AGAIN_SECONDS:
+            return False
+        if _wait_or_kill(self._start(["cancel", self.name, *self._flags])) == 0:
+            return True
+        self._cancelled_at = time.monotonic()
+        say(f"{self.name} cannot be ended, which is tried again; see {self._log}")
+        return False
+
+    def _await_name(self) -> None:
+        """Waits for the end of a submission, of which nobody knew otherwise."""
+        if self._is_here or self.name or self._process.poll():
+            return
+        ends = time.monotonic() + _SEND_SECONDS
+        say(f"waiting until a job is submitted; see {self._log}")
+        while time.monotonic() < ends:
+            is_over = self._process.poll() is not None
+            if self._find_name() or is_over:
+                return
+            time.sleep(0.1)
+
+    def _find_name(self) -> bool:
+        found = _SUBMITTED.findall(self._log.read_bytes()[self._begin_byte :])
+        self.name = found[-1].decode() if found else ""
+        return bool(found)
+
+    def _was_away(self) -> bool:
+        """Whether a `follow` has ended since the platform did not answer: the job continues."""
+        with self._log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(self._begin_byte, size - _LAST_BYTES))
+            return bool(_AWAY.search(file.read()))
+
+    def _begin(self, arguments: Sequence[str]) -> None:
+        """Starts what runs, sends or follows the job."""
+        self._began_at = time.monotonic()
+        self._begin_byte = self._log.stat().st_size if self._log.exists() else 0
+        self._process = self._start(arguments)
 
     def _start(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
         with self._log.open("ab") as log:
@@ -93,6 +141,15 @@ class TrialJob:
                 start_new_session=True,
                 preexec_fn=functools.partial(lifetime.end_with, os.getpid()),
             )
+
+
+def _wait_or_kill(process: subprocess.Popen[bytes]) -> int:
+    """The exit code of a process, which gets some time for it."""
+    try:
+        return process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
 
 
 def values(job_dir: str, metric: str) -> list[tuple[int, float]]:

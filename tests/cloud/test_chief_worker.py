@@ -80,8 +80,9 @@ def test_a_boolean_flag_is_read_as_absl_reads_it(arguments, expected):
 
 def test_without_ps_it_is_refused():
     roles = (Role("chief"), Role("worker", 2))
+    spec = job("--chief_works", "--mode.name=allreduce", roles=roles)
     with pytest.raises(UserError, match="no ps: its chief trains already; leave the flag out"):
-        job("--chief_works", "--mode.name=allreduce", roles=roles)
+        job_spec.check_chief_works(spec)
 
 
 @pytest.mark.parametrize(

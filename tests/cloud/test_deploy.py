@@ -44,6 +44,19 @@ def test_the_program_that_a_job_will_need_is_looked_for_before(monkeypatch):
         deploy.check("--target=kubernetes", "gs://b/j", here=True)
 
 
+@pytest.mark.parametrize("absent", ["google.cloud.aiplatform_v1", "google.cloud"])
+def test_the_package_that_a_job_will_need_is_looked_for_before(monkeypatch, absent):
+    to = (
+        "--target=vertex --project=my-project --region=us-central1 --image=us-docker.pkg.dev/p/r/i "
+        "--machine=type=n2-standard-2"
+    )
+    monkeypatch.delitem(sys.modules, "google.cloud.aiplatform_v1", raising=False)
+    monkeypatch.setitem(sys.modules, absent, None)
+    deploy.check(to, "gs://b/j", here=False)
+    with pytest.raises(UserError, match=r"google.cloud.aiplatform_v1 is not installed: run `pip"):
+        deploy.check(to, "gs://b/j", here=True)
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [

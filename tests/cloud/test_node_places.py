@@ -37,6 +37,15 @@ def test_platforms_say_which_machine_it_is(environ, place):
     assert places.find("env", environ) == place
 
 
+def test_a_job_of_slurm_may_export_where_the_first_machine_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text(f"#!/bin/sh\nprintf '%s\\n' {' '.join(HOSTS)}\n")
+    scontrol.chmod(0o755)
+    environ = {"SLURM_JOB_NODELIST": "node[4-6]", "SLURM_NODEID": "1", "MASTER_ADDR": "10.0.0.4"}
+    assert places.find("env", environ) == LISTED
+
+
 @pytest.mark.parametrize("form", ["commas", "file", "hostfile"])
 def test_a_list_and_a_rank(tmp_path, form):
     nodes = ",".join(HOSTS)
@@ -58,6 +67,7 @@ def test_a_machine_finds_itself_in_a_list():
     ("nodes", "environ", "message"),
     [
         ("env", {}, r"--nodes=env: no variable says which machines there are .*--nodes=HOST,HOST"),
+        ("env", {"MASTER_ADDR": "a"}, r"no variable says .*or RANK, WORLD_SIZE and MASTER_ADDR"),
         ("env", MPI, r"Open MPI does not say which machine is the first: set MASTER_ADDR"),
         ("env", RANKED | {"RANK": "3"}, r"MASTER_ADDR: rank 3 of 3 machines; begin with 0"),
         ("env", RANKED | {"RANK": "one"}, r"RANK=one: it must be a whole number"),

@@ -36,7 +36,8 @@ with (job_dir / "begun").open("a") as file:
 score = 1 - float(given["task.x"]) ** 2 - (int(given["task.y"]) - 4) ** 2
 rows = []
 for epoch in (1, 2):
-    rows.append({"epoch": epoch, "steps": 10 * epoch, "score": score - 1 / epoch, "loss": 1.0})
+    value = float(given.get("score", score - 1 / epoch))
+    rows.append({"epoch": epoch, "steps": 10 * epoch, "score": value, "loss": 1.0})
     part = job_dir / "part"
     part.write_text(json.dumps({"evaluations": rows}))
     part.rename(job_dir / "report.json")
@@ -57,9 +58,9 @@ class Tuning:
         (self.directory / "study.py").write_text(STUDY.replace("OPTIONS", options))
 
     def start(self, *own: str, arguments: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-        job = ["--target=local", "--module=acting", f"--log_dir={self.directory}/logs"]
+        job = ["--target", "local", "--module=acting", f"--log_dir={self.directory}/logs"]
         tasks = [f"--job_dir={self.directory}/job", *arguments]
-        command = [sys.executable, "-m", "cloud.tune", "--study=study.py", *own, *job, "--", *tasks]
+        command = [sys.executable, "-m", "cloud.tune", *job, "--study=study.py", *own, "--", *tasks]
         return subprocess.Popen(
             command,
             cwd=self.directory,
@@ -145,7 +146,7 @@ def test_an_interrupt_ends_the_jobs_and_says_how_to_go_on(tuning: Tuning) -> Non
     process.terminate()
     out, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
-    assert "stopped; the same command goes on where this was" in out
+    assert "stopped; the same command continues where this was" in out
 
 
 def test_trials_that_fall_behind_are_given_up(tuning: Tuning) -> None:
@@ -165,6 +166,9 @@ def test_trials_that_fall_behind_are_given_up(tuning: Tuning) -> None:
         ),
         ((), (), ", direction='up'", 2, "error: the study's direction is 'up'; write one of max"),
         ((), ("--job_dir=gs://b/x",), "", 2, "--job_dir=gs://b/x is no local directory: give --"),
+        (("--storage=gs://b/x",), (), "", 2, "error: --storage=gs://b/x is no local file, as Opt"),
+        (("--storage=study.py/x",), (), "", 2, "study.py/x, which the search is kept in, cannot"),
+        (("--nohelp=1",), (), "", 2, "error: --nohelp=1 does not take an argument; `python -m cl"),
         (("--study=none.py",), (), "", 2, "error: --study=none.py"),
         (("--trials=0",), (), "", 2, "flag --trials=0"),
     ],
@@ -182,6 +186,13 @@ def test_what_cannot_be_searched_ends_with_one_message(
     assert ended == code
     assert message in error
     assert "Traceback" not in error
+
+
+def test_a_metric_that_is_no_number_is_a_failed_trial(tuning: Tuning) -> None:
+    code, out, error = tuning.run("--trials=1", arguments=("--score=nan",))
+    assert (code, error) == (0, "")
+    assert "trial 0 has failed: its job's score is nan; see " in out
+    assert "    0  fail " in out
 
 
 def test_a_metric_that_no_evaluation_has_is_named(tuning: Tuning) -> None:

@@ -189,6 +189,7 @@ def test_twenty_launchers_at_once_have_disjoint_ports(write, start):
         (["--workers=2"], "put them after --"),
         (["--workers=2", "--"], "put them after --"),
         (["census", "--", "x"], "unexpected argument 'census'"),
+        (["--noevaluator=1"], "error: --noevaluator=1 does not take an argument; `python -m cloud"),
         (["--config=a.py"], "stand behind --: python -m cloud.local … -- --config=…"),
         (["--module=no.such", "--", "x"], "--module=no.such: there is no such module"),
         (["--module=", "--", "x"], "there is no such module"),
@@ -258,7 +259,8 @@ def test_a_stopped_task_may_be_killed_before_it_would_continue(write, start):
         peer = connect("worker", 0)
         while peer.recv(10):  # until the worker is gone
             pass
-        connect("worker", 0)
+        while ask("worker", 0) != "ok":  # until it is back
+            pass
         """
     )
     launcher = start("--workers=1", "--chaos=stop:worker:0@2s+1.5s,kill:worker:0@3s")

@@ -2,10 +2,9 @@
 
 import hashlib
 import posixpath
-import re
 from collections.abc import Mapping, Sequence
 
-from cloud import command_line
+from cloud import command_line, job_spec
 from cloud.deployment.deployment import Deployment
 from cloud.kubernetes import pod
 from cloud.kubernetes.kubectl import Json
@@ -17,7 +16,6 @@ from cloud.tfserving.models_config import (
     models_config,
     monitoring_config,
 )
-from tfps.errors import UserError
 
 REST_PORT = 8501
 MODEL = "tfps/model"  # annotation: the version's directory
@@ -25,8 +23,6 @@ AUTOSCALER = "HorizontalPodAutoscaler"
 _PORTS = {"grpc": 8500, "rest": REST_PORT}
 _KIND = {"app.kubernetes.io/name": "tensorflow-serving"}
 INSTANCE = "app.kubernetes.io/instance"
-_KEY = r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
-_VALUE = r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?"
 _FILES = "/etc/tfserving"
 _MODELS, _MONITORING, _BATCHING = "models.config", "monitoring.config", "batching.config"
 _KEPT_REVISIONS = 10  # which a rollback can go back to
@@ -68,12 +64,9 @@ def callers(pods: Sequence[str], namespaces: Sequence[str]) -> list[Json]:
         ("--allow_from", "podSelector", pods),
         ("--allow_namespace", "namespaceSelector", namespaces),
     ):
-        for key, value in command_line.pairs(flag, texts).items():
-            if not re.fullmatch(_KEY, key) or not re.fullmatch(_VALUE, value):
-                raise UserError(
-                    f"{flag}={key}={value}: write a label of Kubernetes, as in app=frontend"
-                )
-            found.append({kind: {"matchLabels": {key: value}}})
+        labels = command_line.pairs(flag, texts)
+        job_spec.check_labels(labels, flag)
+        found += [{kind: {"matchLabels": {key: value}}} for key, value in labels.items()]
     return found or [{"podSelector": {}}]
 
 

@@ -127,7 +127,7 @@ class ServingOnKubernetes(DeployTarget):
         mine = selected(owned(name))
         if not self.kubectl.run("get", f"{_FIRST},{_LAST}", mine, "--output=name"):
             raise self._no_such(name)
-        self._delete(_FIRST, mine)
+        self.kubectl.delete(_FIRST, mine)
         deadline = time.monotonic() + self.polling.limit_seconds
         last = 0
         while left := len(self._pods(name)):
@@ -140,7 +140,7 @@ class ServingOnKubernetes(DeployTarget):
                 )
             last = left
             time.sleep(self.polling.poll_seconds)
-        self._delete(_LAST, mine)
+        self.kubectl.delete(_LAST, mine)
         say(f"{name}: all of it is deleted; the model's files are left alone")
         return EXIT_OK
 
@@ -206,7 +206,7 @@ class ServingOnKubernetes(DeployTarget):
                 for x in wanted
             ]
         else:
-            self._delete(_AUTOSCALERS, selected(owned(name)))
+            self.kubectl.delete(_AUTOSCALERS, selected(owned(name)))
         self.kubectl.apply(wanted)
 
     def _prune(self, name: str) -> str:
@@ -215,7 +215,7 @@ class ServingOnKubernetes(DeployTarget):
         needed = {config for template in templates for config in _config_maps(template)}
         found = {x["metadata"]["name"] for x in self.kubectl.list("configmaps", owned(name))}
         if needed and found - needed:
-            self._delete("configmaps", *sorted(found - needed))
+            self.kubectl.delete("configmaps", *sorted(found - needed))
         return str(deployment["metadata"]["namespace"])
 
     def _wait(self, name: str) -> None:
@@ -271,9 +271,6 @@ class ServingOnKubernetes(DeployTarget):
 
     def _pods(self, name: str) -> Sequence[Json]:
         return self.kubectl.list("pods", manifests.selector(name))
-
-    def _delete(self, *what: str) -> None:
-        self.kubectl.run("delete", "--ignore-not-found", "--wait=false", *what)
 
     def _deployment(self, name: str) -> Json:
         found = self.kubectl.get("deployments", object_name(name), "--ignore-not-found")

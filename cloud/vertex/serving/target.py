@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from cloud import remote_target
+from cloud import optional_imports, remote_target
 from cloud.deployment.deployment import Deployment, ServerSettings
 from cloud.deployment.target import DeployTarget
 from cloud.remote_target import PollOptions, say
@@ -48,7 +48,8 @@ class VertexDeployTarget(DeployTarget):
         checks.check_servers(servers, base, self._settings)
 
     def check_here(self) -> None:
-        """Reads the records with which the version is to be tried, where a file has them."""
+        """Looks for the client, and reads the records of a file with which a version is tried."""
+        optional_imports.check("google.cloud.aiplatform_v1", "vertex")
         if self._values.instances:
             instances.read(self._values.instances)
 

@@ -104,6 +104,10 @@ def test_an_object_is_patched_by_its_kind_and_null_removes(tmp_path: Path) -> No
         ("kind: Pod", "document 1: kind 'Pod' is none of NetworkPolicy, JobSet, PodTemplate"),
         ("kind: PodTemplate\nspec: {}", "a PodTemplate has template, and no spec"),
         (
+            "kind: PodTemplate\nmetadata: {name: ps, labels: {team: ads}}",
+            "document 1: a PodTemplate has no metadata but name, a role's: write that of its pods",
+        ),
+        (
             "kind: PodTemplate\nmetadata: {name: cook}",
             "no role 'cook'; there are chief, worker, ps",
         ),

@@ -13,6 +13,8 @@ TASKS = ["--", "--config=configs/smoke.py", "--job_dir=gs://bucket/run"]
 JOB = ["--name=trial", "--image=registry/tfps:1", "--workers=2", "--ps=1"]
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/research/jobsets"
 POLICIES = "/apis/networking.k8s.io/v1/namespaces/research/networkpolicies"
+NOTHING = "there is no jobset nothing of this program in the context's namespace"
+CONFIG_MAPS = "/api/v1/namespaces/research/configmaps"
 SECOND = "2026-11-21T10:00:0"
 BAD_FIELD = "spec.timeoutSeconds: Invalid value: -1"  # no timeout, which would be waited for
 LABELS = {
@@ -118,6 +120,41 @@ def test_a_large_job_comes_with_its_cluster_which_goes_with_it(cluster):
     assert cluster.objects == {}
 
 
+def others_object(kind, name, **fields):
+    """An object that somebody else has made."""
+    return {"kind": kind, "metadata": {"name": name, "uid": f"{kind} {name}"}, **fields}
+
+
+def test_cancel_leaves_alone_what_others_have_made(cluster, capfd):
+    theirs = {
+        f"{JOBSETS}/redis": others_object("JobSet", "redis"),
+        f"{POLICIES}/redis": others_object("NetworkPolicy", "redis"),
+        f"{CONFIG_MAPS}/redis-cluster": others_object("ConfigMap", "redis-cluster"),
+        f"{CONFIG_MAPS}/trial-cluster": others_object("ConfigMap", "trial-cluster"),
+    }
+    cluster.objects |= theirs
+    assert run("cancel redis") == 2
+    assert "there is no jobset redis of this program in the context's" in capfd.readouterr().err
+    assert send() == 0
+    assert run("cancel trial") == 0
+    assert cluster.objects == theirs
+
+
+def test_a_name_that_others_use_is_refused(cluster, capfd):
+    cluster.objects[f"{POLICIES}/trial"] = others_object("NetworkPolicy", "trial")
+    assert send() == 2
+    error = capfd.readouterr().err
+    assert "already, which this program has not made; give another --name\n" in error
+
+
+def test_annotations_of_a_patch_are_sent(cluster, tmp_path):
+    patch = tmp_path / "patch.yaml"
+    patch.write_text("kind: JobSet\nmetadata: {annotations: {team: ads}}\n")
+    assert send(f"--patch={patch}") == 0
+    *_, job = cluster.objects.values()
+    assert job["metadata"]["annotations"]["team"] == "ads"
+
+
 def test_a_large_job_that_is_refused_leaves_nothing(cluster, capfd):
     cluster.absent.add("jobsets")
     assert send("--workers=800", "--ps=100") == 2
@@ -129,7 +166,7 @@ def test_who_has_no_right_to_config_maps_can_cancel(cluster, monkeypatch):
     answer = cluster.answer
 
     def strict(method, path, body):
-        if "/configmaps/" in path:
+        if "/configmaps" in path:
             return 403, status(403, "forbidden")
         return answer(method, path, body)
 
@@ -261,9 +298,9 @@ def test_a_job_that_fails_ends_with_3_and_the_reason(cluster, capfd):
 @pytest.mark.parametrize(
     ("verb", "flags", "message"),
     [
-        ("cancel nothing", [], "there is no jobset nothing in the context's namespace"),
-        ("follow nothing", [], "there is no jobset nothing in the context's namespace"),
-        ("describe nothing", [], "there is no jobset nothing in the context's namespace"),
+        ("cancel nothing", [], NOTHING),
+        ("follow nothing", [], NOTHING),
+        ("describe nothing", [], NOTHING),
         ("list", ["--kube_context=no"], "context was not found for specified context: no"),
         ("list", ["--namespace=other"], "Error from server (Forbidden): /apis/jobset"),
     ],

@@ -16,6 +16,12 @@ def slurm_fixture(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture(name="at_once")
+def at_once_fixture(monkeypatch):
+    """Nothing is waited for between tries."""
+    monkeypatch.setattr("cloud.slurm.sender._WAITS", (0.0, 0.0))
+
+
 def run(*argv):
     return submit.main(["submit", *argv])
 
@@ -56,6 +62,29 @@ def test_a_job_that_failed_ends_with_3(slurm, capfd):
     (slurm / "state").write_text("TIMEOUT")
     assert run("follow", "4711", "--target=slurm", "--poll_seconds=0.02") == 3
     assert "error: 4711: TIMEOUT: exit code 0; see criteo-4711.log" in capfd.readouterr().err
+
+
+def test_a_controller_that_is_away_for_a_while_is_asked_again(slurm, capfd, at_once):
+    (slurm / "state").write_text("RUNNING\nCOMPLETED")
+    (slurm / "criteo-4711.log").write_text("one\n")
+    (slurm / "away").write_text("2")
+    assert run("follow", "4711", "--target=slurm", "--poll_seconds=0.02") == 0
+    assert "[chief] one" in capfd.readouterr().out.splitlines()
+
+
+def test_a_controller_that_stays_away_ends_no_job(slurm, capfd, at_once):
+    (slurm / "away").write_text("3")
+    assert run("follow", "4711", "--target=slurm") == 3
+    error = capfd.readouterr().err
+    assert "error: `scontrol show job 4711`: slurm_load_jobs error: Unable to contact" in error
+    assert "is Slurm up? (`scontrol ping`); the job continues; follow it with" in error
+
+
+def test_a_job_is_sent_once_only_if_the_controller_is_away(slurm, capfd, at_once):
+    (slurm / "away").write_text("1")
+    assert run("--target=slurm", *TASKS) == 3
+    assert "error: `sbatch --parsable`: slurm_load_jobs error" in capfd.readouterr().err
+    assert not (slurm / "submitted").exists()
 
 
 def test_only_jobs_of_this_program_are_listed(slurm, capfd):

@@ -2,7 +2,9 @@
 
 import re
 import socket
+import subprocess
 import sys
+import time
 
 import pytest
 import yaml
@@ -45,9 +47,17 @@ def test_each_machine_has_a_worker_and_a_ps_unless_it_is_said_how_many(capfd):
     assert {"--workers=5", "--ps=1", "--port=3000", "--first_port=3001"} <= set(first["command"])
     first, _ = rendered(capfd, tasks=[*TASKS, "--mode.name=allreduce"])
     assert {"--workers=1", "--ps=0"} <= set(first["command"])
+    first, _ = rendered(capfd, tasks=[*TASKS, "--chief_works"])
+    assert {"--workers=2", "--ps=2", "--chief_works"} <= set(first["command"])
     first, second = rendered(capfd, "--timeout_seconds=60")
     assert first["command"][:2] == ["timeout", "60"]
     assert second["command"][0] == "python"
+
+
+def test_a_job_without_ps_has_no_worker_next_to_its_chief(capfd):
+    tasks = [*TASKS, "--chief_works", "--mode.name=allreduce"]
+    assert submit.main(["submit", "--target=ssh", "--hosts=m1,m2", "--dry_run", *tasks]) == 2
+    assert "but the job has no ps: its chief trains already" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -114,6 +124,25 @@ def test_a_python_without_packages_is_told_of_with_what_to_do(tmp_path):
     assert "m2: TensorFlow is not there; install it" in str(told.value)
 
 
+# A Python that can read no newer text.
+OLD_PYTHON = """
+import ast, sys
+text = sys.argv[2]
+ast.parse(text, feature_version=(3, 7))
+sys.version_info = (3, 7, 9)
+exec(text)
+"""
+
+
+def test_a_python_that_is_too_old_to_read_what_is_asked_is_named(tmp_path):
+    (tmp_path / "old.py").write_text(OLD_PYTHON)
+    old = tmp_path / "old"
+    old.write_text(f'#!/bin/sh\nexec {sys.executable} {tmp_path}/old.py "$@"\n')
+    old.chmod(0o755)
+    with pytest.raises(UserError, match=r"m2: Python 3\.7\.9 is too old; name a newer with --py"):
+        check(HOSTS, NEEDS._replace(python=str(old)))
+
+
 def test_what_ssh_says_is_passed_on(client):
     (client / "m2.away").write_text("@@@@@\r\nHost key verification failed.\r\n")
     with pytest.raises(UserError, match=r"m2: Host key verification failed\. Connect once with"):
@@ -162,6 +191,56 @@ def test_a_job_ends_when_it_is_cancelled_and_says_how():
     assert (status.state, status.is_success) == ("FAILED", False)
     assert status.message == f"exit code 143; see ~/.tfps/{job}/0/log on m1"
     assert ("m1", "saved") in lines
+
+
+def test_a_job_ends_at_once_when_it_is_cancelled_before_its_launcher_has_begun(client):
+    sender = SshSender(HOSTS)
+    setup = {"setup": ["touch $own/sets-up; sleep 600"]}
+    job = sender.send([{**each, **setup} for each in requests(":", ":")])
+    place, other = (client / f"m{rank + 1}" / ".tfps" / job / str(rank) for rank in range(2))
+    for each in (place, other):
+        await_file(each / "sets-up")
+    sender.cancel(job)
+    status = wait(sender, job, [])
+    assert status.message == f"exit code 143; see ~/.tfps/{job}/0/log on m1"
+    await_file(other / "exit_code")  # nobody else could have told it
+    # Started again, as after a start of the machine: the launcher's number is somebody else's now.
+    stranger = subprocess.Popen(["sleep", "600"])
+    try:
+        (place / "launcher").write_text(f"{stranger.pid}\n")
+        (place / "sets-up").unlink()
+        subprocess.run(["bash", place / "run"], check=True)
+        await_file(place / "sets-up")
+        sender.cancel(job)
+        assert wait(sender, job, []).state == "FAILED"
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def await_file(path):
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline, path
+        time.sleep(0.01)
+
+
+def test_a_log_is_read_to_its_end_however_long_it_is(client, monkeypatch):
+    monkeypatch.setattr("cloud.ssh.sender._MOST_BYTES", 64)
+    sender, lines = SshSender(HOSTS), []
+    job = sender.send(requests("seq 100 140; printf '%0200d' 0; echo", ":"))
+    while not sender.status(job).has_ended:
+        pass
+    lines = [text for task, text in sender.new_lines(job) if task == "m1"]
+    assert lines[:41] == [str(number) for number in range(100, 141)]
+    assert "".join(lines[41:]) == "0" * 200
+
+
+def test_a_machine_without_ssh_is_named(monkeypatch):
+    monkeypatch.setenv("PATH", "/no/such/directory")
+    with pytest.raises(UserError, match="ssh is not on this machine; install OpenSSH's client"):
+        check(HOSTS, NEEDS)
 
 
 def test_machines_that_are_away_are_told_once(client):

@@ -9,7 +9,7 @@ from cloud.deployment.served_model import ServedModel
 from cloud.vertex import checks as machines
 from cloud.vertex.checks import VertexSettings
 from cloud.vertex.serving import checks
-from tests.cloud.vertex.serving.conftest import FEATURES, IMAGE, SIGNATURES
+from tests.cloud.vertex.serving.conftest import FEATURES, IMAGE
 from tfps.errors import UserError
 
 SETTINGS = VertexSettings("my-project", "us-central1")
@@ -18,8 +18,6 @@ MODEL = ServedModel(
     version=3,
     versions=(3,),
     features=FEATURES,
-    labels=(),
-    signatures=SIGNATURES,
     variables_bytes=10 << 30,
     has_warm_up=True,
     digest="d" * 64,
