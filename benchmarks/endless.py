@@ -14,6 +14,7 @@ stopped meanwhile, so that a day's checkpoints, versions and faults fit into an 
 
 import contextlib
 import dataclasses
+import os
 import pathlib
 import shutil
 import signal
@@ -121,8 +122,8 @@ class Watch:
             with contextlib.suppress(psutil.NoSuchProcess):  # one that was killed meanwhile
                 for task, found in systems.tasks(process, program).items():
                     self.held.setdefault(task, []).append(Held.by(psutil.Process(found)))
-        files = pathlib.Path(str(self._job_dir)).rglob("*")
-        self.job_files.append(sum(1 for _ in files))
+        # What is deleted meanwhile is passed over.
+        self.job_files.append(sum(len(found) for _, _, found in os.walk(self._job_dir)))
 
 
 def _message(user: int, item: int, clicked: float) -> str:
@@ -190,6 +191,8 @@ def _chaos() -> list[str]:
         return []
     moments = range(every, round(60 * _FLAGS.minutes) - 120, every)
     kinds = [_FAULTS[number % len(_FAULTS)] for number in range(len(moments))]
+    if not kinds:
+        return []
     kinds[len(kinds) // 4] = "kill:chief"
     held = {"stop": f"+{_STOP_SECONDS}s"}
     pairs = zip(kinds, moments, strict=True)

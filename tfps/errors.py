@@ -96,5 +96,9 @@ class LostPsError(RunError):
         self.leaving = leaving
 
 
+class LostWorkersError(RunError):
+    """All workers are lost, and others can take their places, from the last checkpoint."""
+
+
 class WorkersChangedError(Exception):
     """The run resumes with other workers, from the last checkpoint, in a new process."""

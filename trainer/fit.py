@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import posixpath
+import random
 import signal
 import sys
 import threading
@@ -91,7 +92,7 @@ def fit(
         KeyboardInterrupt: At an interrupt, once a checkpoint is saved.
     """
     _check(model, job_dir, callbacks)
-    with _lines(verbose), _left_as_they_were(callbacks or ()):
+    with _lines(verbose), _session(), _left_as_they_were(callbacks or ()):
         given = x, y, sample_weight
         data, manifest = _written(model, job_dir, given, validation_data, validation_split, shuffle)
         labels = [each for each in Schema.of(manifest).labels if each.name != _WEIGHT]
@@ -211,6 +212,20 @@ def _lines(verbose: bool) -> Iterator[None]:
             logger.removeHandler(handler)
             logger.setLevel(level)
             logger.propagate = propagates
+
+
+@contextlib.contextmanager
+def _session() -> Iterator[None]:
+    """Puts back what building a model sets for the whole process."""
+    of_python, of_numpy = random.getstate(), np.random.get_state()
+    is_filtering = keras.config.is_traceback_filtering_enabled()
+    try:
+        yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)
+        if is_filtering:
+            keras.config.enable_traceback_filtering()
 
 
 @contextlib.contextmanager

@@ -41,7 +41,7 @@ def main() -> None:
     request, size = SizeRequest(job_dir), Size(_FLAGS.workers, _FLAGS.ps)
     request.post(size)
     began = time.monotonic()
-    _say(f"asked for {size}; the run saves first")
+    _say(f"asked for {size}; a training saves first")
     while not (asked := request.read()) or not asked.answer:
         report = report_file.load(job_dir)
         if report and report.status == report_file.FINISHED:

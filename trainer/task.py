@@ -11,6 +11,7 @@ The role comes from TF_CONFIG (or Vertex AI's CLUSTER_SPEC): the chief trains, w
 the evaluator follows the checkpoints. Without either, one process does everything.
 """
 
+import contextlib
 import logging
 import os
 import signal
@@ -132,14 +133,16 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
     interruption = Interruption(_FLAGS.grace_seconds)
     try:
         interruption.install()
-        inputs, replica = _meet(settings, interruption, limits)
-        preflight.check_machine(inputs, is_serving=replica is not None, output=work.output(inputs))
-        if not cluster.ps:
-            _start_staging()
-        if _FLAGS.profiler_port is not None:
-            _start_profiler()
-        monitoring = task_flags.monitoring(paths.tensorboard, experiment_flags.fields())
-        run(inputs, limits, interruption, display, monitoring, replica, work.prepare)
+        with _opened(cluster, job_dir):
+            inputs, replica = _meet(settings, interruption, limits)
+            output = work.output(inputs)
+            preflight.check_machine(inputs, is_serving=replica is not None, output=output)
+            if not cluster.ps:
+                _start_staging()
+            if _FLAGS.profiler_port is not None:
+                _start_profiler()
+            monitoring = task_flags.monitoring(paths.tensorboard, experiment_flags.fields())
+            run(inputs, limits, interruption, display, monitoring, replica, work.prepare)
         return deploying.deploy_export(deploys, job_dir) if deploys else EXIT_OK
     except Interrupted as interrupted:
         name = signal.Signals(interrupted.signal).name
@@ -153,11 +156,17 @@ def _run_chief(cluster: Cluster, display: ProgressDisplay, paths: JobPaths) -> i
         return EXIT_RESIZED
 
 
+def _opened(cluster: Cluster, job_dir: JobDir) -> contextlib.AbstractContextManager[None]:
+    """Says from now on that the job runs, where other replicas look for that."""
+    from tfps.job_dir.report import reopened
+
+    return reopened(job_dir) if cluster.is_replicated else contextlib.nullcontext()
+
+
 def _meet(
     settings: "RunSettings", interruption: "Interruption", limits: "WaitLimits"
 ) -> "tuple[RunInputs, ReplicaExecutor | None]":
     """What a run is made from; and without ps the other replicas, met before."""
-    from tfps.job_dir.report import reopened
     from trainer.chief.run import join
     from trainer.chief.run_inputs import RunInputs
 
@@ -165,9 +174,8 @@ def _meet(
         if not settings.cluster.is_replicated:
             return RunInputs.check(settings), None
         _check_replica(settings)
-        with reopened(settings.job_dir):
-            replica = join(settings.cluster, limits, _FLAGS.collectives)
-            return RunInputs.check(settings), replica
+        replica = join(settings.cluster, limits, _FLAGS.collectives)
+        return RunInputs.check(settings), replica
 
 
 def _look_ahead(inputs: "RunInputs", work: Work) -> int:

@@ -48,8 +48,9 @@ def test_a_run_that_continues_waits_for_a_worker(cluster, tmp_path, monkeypatch,
     connector = Connector(cluster, JobDir(tmp_path), 60.0, 0, again=True, memory={})
     with ThreadPoolExecutor(1) as pool:
         found = pool.submit(connector._check_again)
-        time.sleep(0.5)  # some looks in vain
-        assert not found.done()
+        while not [text for text in caplog.messages if text.startswith("waiting up to 60 s")]:
+            assert not found.done()
+            time.sleep(0.01)
         serve(cluster, "worker", 1)
         assert connector._workers(found.result()) == [1]
     [said] = [text for text in caplog.messages if text.startswith("waiting up to 60 s")]

@@ -143,6 +143,10 @@ def test_a_refusal_names_the_flags_of_the_fields_that_it_is_about() -> None:
         "--train.export=best --train.export_seconds=9: train.export_seconds=9 exports the newest"
     )
 
+    with pytest.raises(UserError) as caught:  # of which one begins with the other's name
+        overrides.apply(EXPERIMENT, ["train.export=last", "train.export_seconds=-1"])
+    assert str(caught.value).startswith("--train.export_seconds=-1: train.export_seconds=-1.0 must")
+
 
 @pytest.mark.parametrize("first", ["task.inner=x", "task.inner.rate=2"])
 def test_a_field_that_holds_fields_is_never_passed_over(first: str) -> None:

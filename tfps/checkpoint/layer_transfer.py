@@ -270,7 +270,7 @@ def _rule(
             error,
         )
         return None
-    if not (checkpoint.learning_rates and saved.optimizer["is_dense"]):
+    if not (checkpoint.learning_rates and saved.optimizer.get("is_dense")):
         return rule
     rates = LearningRates([_DEVICE], 0.0)
     rates.restore(checkpoint.learning_rates)

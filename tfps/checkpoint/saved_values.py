@@ -130,7 +130,6 @@ class SavedGroup:
         """The rows that an increment holds: their numbers `[n]` int64, and as of `read_run`."""
         assert checkpoint.increment
         touched, lines = checkpoint.increment.touched(self.name), self.row.lines
-        last = self._last_updates(checkpoint) if self.catches_up else None
         prefix = posixpath.join(checkpoint.path, PREFIX)
         for before, run in checkpoint.increment.offsets(self.name):
             with reader.explained(_DEVICE, prefix):
@@ -144,13 +143,17 @@ class SavedGroup:
                 )
             values = self.row.decode_flat(tf.reshape(stored, [-1, lines, self.row.width]))
             rows = numbers.numpy()
-            yield rows, values.numpy(), None if last is None else last[rows]
+            yield rows, values.numpy(), self._last_updates(checkpoint, rows)
 
-    def _last_updates(self, checkpoint: Checkpoint) -> np.ndarray:
-        total = self.layout.total_rows
-        slice_ = _slice(f"{self.name}/last_update", (total,), 0, total, tf.int32)
+    def _last_updates(self, checkpoint: Checkpoint, rows: np.ndarray) -> np.ndarray | None:
+        """Those of ascending rows, `[n]` int32, read with what lies between; None without any."""
+        if not self.catches_up or not len(rows):
+            return None
+        first, count = int(rows[0]), int(rows[-1] - rows[0]) + 1
+        total = (self.layout.total_rows,)
+        slice_ = _slice(f"{self.name}/last_update", total, first, count, tf.int32)
         reader.read(checkpoint, [slice_])
-        return np.asarray(slice_.variable.numpy())
+        return np.asarray(slice_.variable.numpy())[rows - first]
 
 
 def _slice(

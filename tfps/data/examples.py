@@ -15,6 +15,7 @@ from tfps.data.feature import Feature
 from tfps.errors import UserError
 
 LISTS = {"int64": "int64_list", "float32": "float_list", "string": "bytes_list"}  # by dtype
+DTYPES = {held: dtype for dtype, held in LISTS.items()}
 _DTYPES = {"int64": tf.int64, "float32": tf.float32, "string": tf.string}
 _AT_ONCE, _BYTES_AT_ONCE = 4096, 16 << 20  # records that are parsed together
 

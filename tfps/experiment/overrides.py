@@ -1,6 +1,7 @@
 """Overrides of an experiment's fields by `path=value` texts, typed by the fields' annotations."""
 
 import dataclasses
+import re
 import types
 import typing
 from collections.abc import Callable, Sequence
@@ -24,6 +25,9 @@ class _Override:
     text: str
     path: str
     where: str
+
+    def is_named_in(self, message: str) -> bool:
+        return bool(re.search(rf"(?<![\w.]){re.escape(self.path)}(?!\w|\.\w)", message))
 
     def within(self) -> "_Override":
         """The same, seen from the field of its first name."""
@@ -130,7 +134,7 @@ def _replaced(holder: _T, given: Sequence[_Override], parent: str = "") -> _T:
     try:
         return typing.cast(_T, dataclasses.replace(holder, **values))
     except UserError as error:
-        named = [each.where for each in given if each.path in str(error)]
+        named = [each.where for each in given if each.is_named_in(str(error))]
         wheres = dict.fromkeys(named or [each.where for each in given])
         raise UserError(f"{' '.join(wheres)}: {error}") from None
 

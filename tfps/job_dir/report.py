@@ -293,18 +293,20 @@ class Report:
 def reopened(job_dir: JobDir) -> Iterator[None]:
     """Says that a job runs again, where a report says that its chief will do no more.
 
-    For tasks that ask so before the new chief has all that a report of its own holds. The report is
-    as before where that chief fails.
+    For tasks that ask so before the new chief has all that a report of its own holds. Where that
+    chief fails before it writes one, the report is as before.
     """
     fields = read(job_dir)
     if fields is None or fields["status"] == RUNNING:
         yield
         return
-    _write(job_dir, {**fields, "status": RUNNING})
+    running = {**fields, "status": RUNNING}
+    _write(job_dir, running)
     try:
         yield
     except BaseException:
-        _write(job_dir, fields)
+        if read(job_dir) == running:
+            _write(job_dir, fields)
         raise
 
 

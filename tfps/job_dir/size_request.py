@@ -36,17 +36,16 @@ class SizeRequest:
         """Asks for another size, in place of any request before."""
         self._write(Asked(*size))
 
-    def read(self) -> Asked | None:
+    def read(self, patience: float | None = None) -> Asked | None:
         """The last request; None without one that can be read."""
         try:
-            # Asked every two seconds: who waits for storage here would train nothing meanwhile.
-            return msgspec.json.decode(files.read(self._path, patience=0.0), type=Asked)
+            return msgspec.json.decode(files.read(self._path, patience), type=Asked)
         except (FileNotFoundError, msgspec.DecodeError):
             return None
 
     def waiting(self) -> Size | None:
-        """What is asked for and has no answer."""
-        asked = self._unanswered()
+        """What is asked for and has no answer; storage that is silent is not waited for."""
+        asked = self._unanswered(patience=0.0)
         return asked.size if asked else None
 
     def answer(self, text: str) -> None:
@@ -70,8 +69,8 @@ class SizeRequest:
         elif asked and asked.is_taken:
             self.answer(f"the run has begun with {size} instead")
 
-    def _unanswered(self) -> Asked | None:
-        asked = self.read()
+    def _unanswered(self, patience: float | None = None) -> Asked | None:
+        asked = self.read(patience)
         return asked if asked and not asked.answer else None
 
     def _write(self, asked: Asked) -> None:

@@ -55,16 +55,13 @@ class PreemptionNotices:
     def posted(self) -> list[TaskName]:
         """All of the run that have, asked of the storage once.
 
-        Clears those of other tasks: they ended after the chief of a run that had more of them.
+        There may be others, that ended after the chief of a run which had more tasks.
         """
         try:
             names = files.names(self._path, patience=0.0)
         except FileNotFoundError:
             return []
-        found = [TaskName.parse(name) for name in names]
-        for other in (task for task in found if task not in self._tasks):
-            self.clear(other)
-        return [task for task in found if task in self._tasks]
+        return [task for task in map(TaskName.parse, names) if task in self._tasks]
 
     def _file(self, task: TaskName) -> str:
         return posixpath.join(self._path, task.file_name)

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 GOLDEN = 0x9E3779B97F4A7C15
@@ -19,6 +21,14 @@ def mix(bits: tf.Tensor) -> tf.Tensor:
     for shift, factor in ROUNDS:
         mixed = _folded(mixed, shift) * tf.constant(factor, tf.uint64)
     return _folded(mixed, LAST_SHIFT)
+
+
+def mix_array(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """The same of an array."""
+    mixed = bits + np.uint64(GOLDEN)
+    for shift, factor in ROUNDS:
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return mixed ^ (mixed >> np.uint64(LAST_SHIFT))
 
 
 def _folded(bits: tf.Tensor, shift: int) -> tf.Tensor:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
-from tfps.errors import UserError
+from tfps.errors import UserError, reason_of
 from tfps.job_dir import JobDir
 from tfps.monitoring import events
 from tfps.monitoring.events import RunEvent
@@ -103,7 +103,7 @@ class RunRecorder:
         self._sources = sources
         self._flush_seconds = flush_seconds
         self._events: queue.Queue[RunEvent | None] = queue.Queue()
-        self._failing: set[object] = set()
+        self._failing: set[tuple[object, str]] = set()
         self._thread = threading.Thread(target=self._listen, name="run-recorder", daemon=True)
         self._thread.start()
 
@@ -138,27 +138,27 @@ class RunRecorder:
 
     def _hand_on(self, event: RunEvent) -> None:
         for watcher in self._watchers:
-            self._attempt(watcher, watcher.name, functools.partial(watcher.tell, event))
+            tell = functools.partial(watcher.tell, event)
+            self._attempt((watcher, "tell"), watcher.name, tell)
 
     def _flush(self) -> None:
         for source in self._sources:
-            self._attempt(source, "what tasks take", functools.partial(self._take, source))
+            self._attempt((source, "ask"), "what tasks take", functools.partial(self._take, source))
         for watcher in self._watchers:
-            self._attempt(watcher, watcher.name, watcher.flush)
+            self._attempt((watcher, "flush"), watcher.name, watcher.flush)
 
     def _take(self, source: Source) -> None:
         for event in source():
             self._hand_on(event)
 
-    def _attempt(self, whose: object, name: str, work: Callable[[], None]) -> None:
+    def _attempt(self, what: tuple[object, str], name: str, work: Callable[[], None]) -> None:
         """Works, and warns once of what fails in a row; this thread is that of all watchers."""
         try:
             work()
         except Exception as error:
-            if whose not in self._failing:
-                _log.warning("%s of the run cannot be written for now: %s", name, error)
-                is_known = isinstance(error, StorageError)
-                _log.debug("%s", name, exc_info=None if is_known else error)
-            self._failing.add(whose)
+            if what not in self._failing:
+                text = str(error) if isinstance(error, StorageError) else reason_of(error)
+                _log.warning("%s of the run cannot be written for now: %s", name, text)
+            self._failing.add(what)
         else:
-            self._failing.discard(whose)
+            self._failing.discard(what)

@@ -22,7 +22,6 @@ from tfps.storage import files
 from tfps.storage.failures import StorageError
 
 _MOST_POINTS = 10_000  # that are kept while a service does not answer
-_REFUSALS = 3  # of one entry, after which the next is tried
 _log = logging.getLogger(__name__)
 
 
@@ -61,7 +60,7 @@ class TrackedRun:
         self._tracker = tracker
         self._waiting: deque[Callable[[], None]] = deque()
         self._left_out = 0
-        self._refused = 0  # how often the first one that waits was
+        self._has_ended = False
         path = posixpath.join(job_dir.trackers, f"{tracker.name}.json")
         known = _known(path)
         title = job_dir.name or experiment
@@ -85,20 +84,24 @@ class TrackedRun:
                 settings = {**event.settings, **tasks}
                 self._waiting.append(lambda: self._tracker.describe(settings))
             case RunEnded():
+                self._has_ended = True
                 self._waiting.append(lambda: self._tracker.end(event.status == FINISHED))
             case Sampled() | EpochTrained() | Evaluated():
                 self._add(event.steps, event.at, _figures(event))
 
     def flush(self) -> None:
+        has_taken_next = False  # so that the first is refused for what it is
         while self._waiting:
             try:
                 self._waiting[0]()
             except Exception as error:  # whatever the service's library raises
-                self._refused += 1
-                if not self._is_refused_alone():
+                if not has_taken_next:
+                    has_taken_next = self._takes_next()
+                    if has_taken_next:
+                        continue
                     raise StorageError(_said(error), may_pass=True) from None
-                _log.warning("%s takes one entry never: %s", self._tracker.name, _said(error))
-            self._refused = 0
+                _log.warning("%s refuses an entry: %s", self._tracker.name, _said(error))
+            has_taken_next = False
             self._waiting.popleft()
         if self._left_out:
             _log.warning(
@@ -108,9 +111,9 @@ class TrackedRun:
             )
             self._left_out = 0
 
-    def _is_refused_alone(self) -> bool:
-        """Whether the first entry was refused some times, and the next one is taken."""
-        if self._refused < _REFUSALS or len(self._waiting) == 1:
+    def _takes_next(self) -> bool:
+        """Whether there is a second entry, which is taken; the end of a run remains the last."""
+        if len(self._waiting) == 1 + self._has_ended:
             return False
         try:
             self._waiting[1]()

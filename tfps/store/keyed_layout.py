@@ -54,10 +54,7 @@ def hashes_of(keys: tf.Tensor, salt: tf.Tensor) -> tf.Tensor:
 
 
 def hashes_of_array(keys: np.ndarray, salt: int) -> np.ndarray:
-    mixed = (keys.view(np.uint64) ^ np.uint64(salt)) + np.uint64(id_check.GOLDEN)
-    for shift, factor in id_check.ROUNDS:
-        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-    return (mixed ^ (mixed >> np.uint64(id_check.LAST_SHIFT))).view(np.int64)
+    return id_check.mix_array(keys.view(np.uint64) ^ np.uint64(salt)).view(np.int64)
 
 
 def keys_of_array(hashes: np.ndarray, salt: int) -> np.ndarray:

@@ -317,7 +317,8 @@ class DataPass:
             yield piece, result
             done += piece.records
             self._state.trained(done)
-            self._state.go_on_unless_tasks_change(keeps=self._parts is not None)
+            if done < self._data.records:
+                self._state.go_on_unless_tasks_change(keeps=self._parts is not None)
             if time.monotonic() - told > _LINE_SECONDS:
                 told = time.monotonic()
                 _log.info("%s of %s records", f"{done:,}", f"{self._data.records:,}")

@@ -25,7 +25,7 @@ from tfps.cluster.spec import Cluster
 from tfps.coordinator.connector import Connector
 from tfps.coordinator.executor import Executor
 from tfps.data.followed_data import FollowedData, position_of
-from tfps.errors import LostPsError, WorkersChangedError
+from tfps.errors import LostPsError, LostWorkersError, WorkersChangedError
 from tfps.evaluation.history import Evaluations
 from tfps.job_dir import task_files
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
@@ -276,7 +276,7 @@ def _work(
     display: ProgressDisplay,
     replica: ReplicaExecutor | None,
     prepare: Prepare,
-) -> LostPsError | LostReplicaError | WorkersChangedError | None:
+) -> LostPsError | LostReplicaError | LostWorkersError | WorkersChangedError | None:
     """Connects and works to the end, or until tasks change; frees its variables on return."""
     try:
         executor = replica or state.connector.connect()
@@ -286,7 +286,7 @@ def _work(
     except LostPsError as lost:
         # Without its traceback, which holds the variables.
         return LostPsError(str(lost), lost.leaving)
-    except (LostReplicaError, WorkersChangedError) as changed:
+    except (LostReplicaError, LostWorkersError, WorkersChangedError) as changed:
         return type(changed)(str(changed))
     except tf.errors.OpError as error:
         # The chief's own calls of a ps, to save or to read progress, fail with TensorFlow's error.

@@ -15,7 +15,7 @@ import msgspec
 
 from tfps.cluster.monitor import Failure, TaskMonitor
 from tfps.coordinator.connector import Connector
-from tfps.errors import LostPsError, RunError, WorkersChangedError
+from tfps.errors import LostPsError, LostWorkersError, RunError, WorkersChangedError
 from tfps.evaluation.history import Evaluation
 from tfps.job_dir.chief_fence import ChiefFence
 from tfps.job_dir.report import ReportedFailure, ReportedRecovery
@@ -225,9 +225,10 @@ class ChiefState:
     _reason_to_change: str = dataclasses.field(default="", init=False)
     new_size: Size | None = dataclasses.field(default=None, init=False)
     _looked: float = dataclasses.field(default=0.0, init=False)
-    _patience: StaleReadTolerance = dataclasses.field(
+    _of_notices: StaleReadTolerance = dataclasses.field(
         default_factory=StaleReadTolerance, init=False
     )
+    _of_size: StaleReadTolerance = dataclasses.field(default_factory=StaleReadTolerance, init=False)
     _announced: str = dataclasses.field(default="", init=False)
 
     def poll(self) -> None:
@@ -236,9 +237,9 @@ class ChiefState:
         if now - self._looked > _LOOK_SECONDS:
             self._looked = now
             self.fence.check()
-            self._leaving = self._patience.ask(self.notices.posted, self._leaving)
+            self._leaving = self._of_notices.ask(self.notices.posted, self._leaving)
             is_whole = not (self.monitor.outages() or self.connector.left_out)
-            self.new_size = self._patience.ask(lambda: self.resizing.asked(is_whole), self.new_size)
+            self.new_size = self._of_size.ask(lambda: self.resizing.asked(is_whole), self.new_size)
             self._reason_to_change = self._change_of_workers()
 
     @property
@@ -263,9 +264,12 @@ class ChiefState:
     def raise_if_nobody_trains(self) -> None:
         """Looks as `poll` does, and has others join at once if all workers are lost."""
         self.poll()
-        lost = {outage.task for outage in self.monitor.lost("worker")}
-        if self._reason_to_change and lost.issuperset(self.connector.workers):
-            raise WorkersChangedError(self.take_reason_to_change())
+        workers, lost = self.connector.workers, self.monitor.lost("worker")
+        if not workers or not {outage.task for outage in lost}.issuperset(workers):
+            return
+        if arrived := self.connector.arrivals():
+            away, others = (", ".join(map(str, some)) for some in (lost, arrived))
+            raise LostWorkersError(f"{away} are lost, and {others} can take over")
 
     def raise_if_resized(self) -> None:
         """Ends this program where its run is to have another size."""

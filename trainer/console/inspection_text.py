@@ -7,7 +7,7 @@ from typing import Any
 from tfps import byte_size
 from tfps.checkpoint.checkpoint import Checkpoint
 from tfps.checkpoint.saved_values import Norms, TableSummary
-from tfps.data import record_order
+from tfps.data import examples, record_order
 from tfps.data.manifest import Manifest
 from tfps.data.schema import Schema, notes
 from tfps.data.shards import Shard
@@ -27,7 +27,6 @@ _HEADER = (
     "median",
     "greatest",
 )
-_KINDS = {"int64_list": "int64", "float_list": "float32", "bytes_list": "string"}
 _SHOWN_SHARDS = 40
 _SHOWN_VALUES = 8
 _SHOWN_CHARACTERS = 40
@@ -139,7 +138,7 @@ def schema_of(sample: Sequence[Any]) -> list[str]:
         for name, feature in example.features.feature.items():
             kind = feature.WhichOneof("kind")
             count = len(getattr(feature, kind).value) if kind else 0
-            held.setdefault(name, []).append((_KINDS.get(kind, "empty"), count))
+            held.setdefault(name, []).append((examples.DTYPES.get(kind, "empty"), count))
     rows = []
     for name, found in sorted(held.items()):
         counts = [count for _, count in found]

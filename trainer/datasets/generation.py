@@ -21,6 +21,8 @@ from tfps.data.manifest import Manifest
 from tfps.errors import UserError
 from tfps.experiment import metrics
 from tfps.experiment.experiment import Experiment
+from tfps.layers import id_check
+from tfps.layers.id_check import mix_array
 from tfps.storage import objects
 from tfps.storage.objects import Use
 from trainer.console import file_progress
@@ -38,7 +40,7 @@ _LOGIT_DEVIATION = 1.75
 _POSITIVE_SHARE = 0.27
 _CALIBRATION_RECORDS = 20_000
 _MOST_VALUES = 5  # of a feature that varies in length
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_GOLDEN = np.uint64(id_check.GOLDEN)
 _BLOCK_RECORDS = 4096
 
 
@@ -88,14 +90,14 @@ class PlantedSignal:
     def _part(self, feature: Feature, values: npt.NDArray[np.generic]) -> Logits:
         """What one feature `[count, size]` adds to the raw logit `[count]`."""
         columns = np.arange(_width(feature), dtype=np.uint64) * np.uint64(not feature.is_ragged)
-        seeds = _mixed(np.array([self.seed], dtype=np.uint64))
-        of_feature = _mixed(seeds ^ np.uint64(zlib.crc32(feature.name.encode())))
-        keys = _mixed(of_feature + columns * _GOLDEN)
+        seeds = mix_array(np.array([self.seed], dtype=np.uint64))
+        of_feature = mix_array(seeds ^ np.uint64(zlib.crc32(feature.name.encode())))
+        keys = mix_array(of_feature + columns * _GOLDEN)
         is_there = ~np.ma.getmaskarray(values)
         values = np.ma.getdata(values)
         if not feature.vocabulary:
             return np.asarray((values * is_there).astype(np.float64) @ _normal(keys))
-        weights = _normal(keys ^ _mixed(values.astype(np.uint64)))
+        weights = _normal(keys ^ mix_array(values.astype(np.uint64)))
         damping = 1.0 / (1.0 + values.astype(np.float64) / _HALF_WEIGHT_ID)
         return np.asarray((weights * damping * is_there).sum(axis=1))
 
@@ -144,17 +146,9 @@ def _zipf(uniform: npt.NDArray[np.float64], vocabulary: int) -> npt.NDArray[np.i
     return np.minimum(ranks.astype(np.int64) - 1, vocabulary - 1)
 
 
-def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """The finalizer of splitmix64: a bijection of 64 bits that looks random."""
-    mixed = values + _GOLDEN
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
-
-
 def _normal(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
     """A standard normal number per key (Box and Muller)."""
-    radius, angle = ((_mixed(keys ^ np.uint64(salt)) >> np.uint64(11)) for salt in (1, 2))
+    radius, angle = ((mix_array(keys ^ np.uint64(salt)) >> np.uint64(11)) for salt in (1, 2))
     return np.sqrt(-2.0 * np.log((radius + 1.0) / 2.0**53)) * np.cos(angle * (math.tau / 2.0**53))
 
 

@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 import tensorflow as tf
 
-from tfps.data import manifest, tfrecord
+from tfps.data import examples, manifest, tfrecord
 from tfps.data.feature import Feature
 from tfps.data.row_format import RowFormat
 from tfps.data.schema import Schema, refuse_missing
@@ -17,7 +17,6 @@ from trainer.datasets import data_files
 from trainer.datasets.prediction_rows import PredictionRows
 from trainer.datasets.record_columns import ListedColumn, RecordBatch, RecordColumns, array_of
 
-_DTYPES = {"int64_list": "int64", "float_list": "float32", "bytes_list": "string"}
 _READ_BYTES = 8 << 20
 
 
@@ -46,7 +45,7 @@ class KeptFeatures:
                     f"{listed(sorted(held))})"
                 )
             if name not in self._known:
-                others.append(Feature(name, _DTYPES[kind], (None,)))
+                others.append(Feature(name, examples.DTYPES[kind], (None,)))
                 if len(getattr(held[name], kind).value) == 1:
                     self._scalars.add(name)
         self.others = tuple(others)

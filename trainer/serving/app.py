@@ -200,7 +200,9 @@ class ModelApp:
         question = read_question(body, version.model, self.max_batch, self.rows)
         delta = version.model.delta  # at least: a newer one may come before the answer
         outputs = {
-            name: _numbers(array.tolist()) for name, array in question.ask(version.model).items()
+            # Of float32 the shortest numbers that give them back.
+            name: array.astype(str).astype(np.float64).tolist()
+            for name, array in question.ask(version.model).items()
         }
         [single, *others] = outputs.values()
         content: Any = outputs if others else single  # the name of a single output is left out
@@ -273,10 +275,3 @@ def _name_of(host: str) -> str:
 
 def _fault(message: str, status: HTTPStatus = HTTPStatus.INTERNAL_SERVER_ERROR) -> Response:
     return JSONResponse({"error": message}, status)
-
-
-def _numbers(value: Any) -> Any:
-    """Nested lists of float32 as the shortest numbers that give them back."""
-    if isinstance(value, list):
-        return [_numbers(each) for each in value]
-    return float(str(np.float32(value)))
