@@ -69,8 +69,8 @@ class _Handler(logging.Handler):
 def hide_miscounts() -> None:
     """Has no traceback printed where a thread of TensorFlow's coordinator ends by a miscount.
 
-    When a worker and a ps are lost together it puts a closure back, and then counts it as failed,
-    too. The thread that finds none left to count ends; the chief connects again for the ps.
+    When a ps is lost and a worker with it, or on its account, it puts a closure back and counts it
+    as failed, too. The thread that finds none left to count ends; the chief connects again.
     """
     if isinstance(threading.excepthook, _WithoutMiscounts):
         return
