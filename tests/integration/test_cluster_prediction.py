@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 from cluster_process import PATIENCE, Program, local_cluster, read_report, trainer_flags
 
+from tests.loaded import client
 from tfps.data import manifest as manifests
 from tfps.experiment.metrics import auc
 
@@ -205,6 +206,21 @@ def test_every_record_is_predicted_once_whoever_dies(
     assert auc(found["label"], found["prediction"]) == pytest.approx(expected, abs=1e-6)
 
 
+def test_a_pass_continues_with_another_size(trained: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    flags = flags_of(trained, "predict", tmp_path, "--batch_size=8", "--keep=numbers")
+    with local_cluster(1, 1, flags) as program:
+        program.see("with the parameters of")
+        while not list((tmp_path / "predictions").glob("part-00001*")):
+            pass
+        asked = (f"--job_dir={tmp_path}", "--workers=2", "--ps=2", "--wait_seconds=110")
+        done = client.run("trainer.resize", *asked, timeout=150.0)
+        assert done.returncode == 0, done.stderr
+        assert "the run has begun with 2 workers and 2 ps, after " in done.stdout
+        program.see("records are predicted already")
+        assert program.finish() == 0, program.text
+    check_identity(rows(tmp_path), trained / "data")
+
+
 @pytest.mark.timeout(900)
 def test_a_million_records_with_a_kill_of_each_role(tmp_path: pathlib.Path) -> None:
     """Who is killed first, and after how many parts, is drawn."""
@@ -246,6 +262,10 @@ def test_a_million_records_with_a_kill_of_each_role(tmp_path: pathlib.Path) -> N
         (
             ["--job=evaluate", "--data=d", "--checkpoint=c", "--batch_size=8"],
             "--batch_size is for --job=predict; leave it out",
+        ),
+        (
+            ["--job=predict", "--data=d", "--checkpoint=c", "--autoscale=1:4"],
+            "--autoscale is for --job=train; leave it out",
         ),
         (["--keep=token"], "--keep is for --job=evaluate or predict; leave it out"),
         (

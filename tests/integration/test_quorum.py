@@ -54,3 +54,30 @@ def test_workers_join_and_are_left_out(datasets: Datasets, tmp_path: pathlib.Pat
     assert 0 <= examples["repeated"] <= 4 * 8
     assert all(share["leases"] for share in report["workers"]), report["workers"]
     assert chief.errors == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_others_take_over_at_once_where_all_workers_are_lost(
+    datasets: Datasets, tmp_path: pathlib.Path
+) -> None:
+    job_dir = tmp_path / "job"
+    flags = trainer_flags(datasets.long, job_dir, *SLOW)
+    with SeparateTasks(flags, job_dir, workers=2, ps=1) as tasks:
+        tasks.serve("ps 0")
+        first = tasks.serve("worker 0")
+        chief = tasks.start("chief 0", "--min_workers=1", "--connect_seconds=3")
+        chief.see("left out until it answers: worker 1 ")
+        chief.see("epoch .* trained")
+        os.kill(first.pid, signal.SIGKILL)
+        tasks.serve("worker 1")
+        chief.see("worker 0 at .* are lost, and worker 1 can take over; beginning again")
+        chief.see("left out until it answers: worker 0 ")
+        chief.see(r"resuming from .*: \S+ records trained")
+        chief.see("epoch .* trained", seen=len(chief.lines))
+        chief.terminate()
+        assert chief.finish() == 128 + signal.SIGTERM, chief.text
+    report = read_report(job_dir)
+    assert [each["what"].partition(" ")[0] for each in report["recoveries"]] == ["worker"]
+    assert report["examples"]["skipped"] == 0
+    assert chief.errors == []

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import random
 import signal
 import threading
 
@@ -100,13 +101,29 @@ def test_best_weights_are_restored(tmp_path):
 
 
 class _Interrupt(keras.callbacks.Callback):
-    def __init__(self, epoch):
+    def __init__(self, epoch, number=signal.SIGINT):
         super().__init__()
-        self._epoch = epoch
+        self._epoch, self._number = epoch, number
 
     def on_epoch_end(self, epoch, logs=None):
         if epoch == self._epoch:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), self._number)
+
+
+@pytest.mark.slow
+def test_a_signal_whose_handler_returns_ends_it_all_the_same(tmp_path):
+    (x, y), model = drawn(), two_outputs()
+    seen, states = [], (random.getstate(), np.random.get_state()[1].tolist())
+    before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
+    stop = _Interrupt(0, signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            tfps.fit(model, x, y, callbacks=[stop], job_dir=str(tmp_path), epochs=3)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (seen, ended.value.code) == ([signal.SIGTERM], 128 + signal.SIGTERM)
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == states
+    assert keras.config.is_traceback_filtering_enabled()
 
 
 @pytest.mark.slow

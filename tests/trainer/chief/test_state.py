@@ -8,12 +8,14 @@ from tfps.cluster.liveness import Liveness
 from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.spec import Cluster
 from tfps.errors import LostWorkersError, WorkersChangedError
-from tfps.job_dir import JobDir
+from tfps.job_dir import JobDir, size
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
+from tfps.job_dir.size import Size
+from tfps.job_dir.size_request import SizeRequest
 from tfps.job_dir.task_files import PreemptionNotices
 from tfps.job_dir.task_name import TaskName
 from tfps.worker.loop import SyncEvery
-from trainer.chief.resizing import Resizing
+from trainer.chief.resizing import ResizedError, Resizing
 from trainer.chief.state import ChiefState
 from trainer.chief.wait_limits import WaitLimits
 
@@ -125,6 +127,24 @@ def test_work_that_keeps_nothing_does_not_begin_again_for_a_worker(state):
     state._looked = 0.0
     with pytest.raises(WorkersChangedError):
         state.go_on_unless_tasks_change(keeps=True)
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_pass_ends_for_another_size_whatever_it_keeps(state, monkeypatch, keeps):
+    monkeypatch.setenv(size.VARIABLE, "new_size.json")
+    job_dir = state.resizing._request._path.rpartition("/")[0]
+    state.resizing = Resizing(JobDir(job_dir), Cluster(("a:1",), ("b:1",), ("c:1",)), 0)
+    state.interruption.raise_if_requested = lambda: None
+    state.observer = types.SimpleNamespace(look_for_losses=lambda failures: None)
+    state._looked = 0.0
+    state.go_on_unless_tasks_change(keeps)
+    request = SizeRequest(JobDir(job_dir))
+    request.post(Size(3, 2))
+    state._looked = 0.0
+    with pytest.raises(ResizedError) as ended:
+        state.go_on_unless_tasks_change(keeps)
+    assert ended.value.size == Size(3, 2)
+    assert request.read().is_taken
 
 
 def test_a_ps_that_will_go_is_told_once_that_all_is_saved(state):
