@@ -1,6 +1,7 @@
 """How each system is started, and what its processes and its progress lines look like."""
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import pathlib
@@ -103,8 +104,9 @@ def tasks(process: int, root: str) -> dict[str, int]:
     """
     found = {root: process}
     for child in psutil.Process(process).children(recursive=True):
-        # What a task itself started has its environment, and comes after it.
-        found.setdefault(task_of(child) or f"other-{child.pid}", child.pid)
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since
+            # What a task itself started has its environment, and comes after it.
+            found.setdefault(task_of(child) or f"other-{child.pid}", child.pid)
     return found
 
 

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from tfps import cgroup
 from tfps.cluster import resources
+from tfps.job_dir import cgroup
 from tfps.job_dir.task_files import TaskUsage
 
 SHOW = """

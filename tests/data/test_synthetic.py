@@ -6,6 +6,7 @@ from tfps.data.feature import Feature
 from tfps.errors import UserError
 from tfps.experiment import metrics
 from trainer.datasets.generation import PlantedSignal
+from trainer.datasets.generation import drawn as drawn_features
 
 LABEL = Feature("label", "int64", vocabulary=2)
 MIXED = (
@@ -22,12 +23,12 @@ def generator(seed: int = 0) -> np.random.Generator:
 
 def drawn(signal: PlantedSignal, seed: int, count: int):
     source = generator(seed)
-    logits = signal.logits(signal.sample(source, count))
+    logits = signal.logits(drawn_features(signal.features, source, count))
     return logits, signal.labels(source, logits)
 
 
 def test_columns_have_the_features_shapes_and_ids() -> None:
-    columns = PlantedSignal(MIXED, LABEL, 0).sample(generator(), 1000)
+    columns = drawn_features(MIXED, generator(), 1000)
     assert {name: column.shape for name, column in columns.items()} == {
         "numbers": (1000, 3),
         "ids": (1000, 4),
@@ -51,14 +52,14 @@ def test_the_best_auc_and_the_share_of_positives(features: tuple[Feature, ...], 
 
 
 def test_ids_are_skewed_and_reach_the_tail() -> None:
-    ids = PlantedSignal(Criteo().features(), LABEL, 0).sample(generator(), 5000)["categoricals"]
+    ids = drawn_features(Criteo().features(), generator(), 5000)["categoricals"]
     counts = np.bincount(ids.reshape(-1), minlength=20_000)
     assert counts[0] > counts[1] > counts[5] > counts[100:110].mean()
     assert counts[10_000:].sum() > 0
 
 
 def test_the_signal_depends_on_its_seed_only() -> None:
-    columns = PlantedSignal(MIXED, LABEL, 1).sample(generator(), 500)
+    columns = drawn_features(MIXED, generator(), 500)
     first = PlantedSignal(MIXED, LABEL, 7).logits(columns)
     np.testing.assert_array_equal(first, PlantedSignal(MIXED, LABEL, 7).logits(columns))
     assert not np.allclose(first, PlantedSignal(MIXED, LABEL, 8).logits(columns))

@@ -263,10 +263,6 @@ def test_a_million_records_with_a_kill_of_each_role(tmp_path: pathlib.Path) -> N
             ["--job=evaluate", "--data=d", "--checkpoint=c", "--batch_size=8"],
             "--batch_size is for --job=predict; leave it out",
         ),
-        (
-            ["--job=predict", "--data=d", "--checkpoint=c", "--autoscale=1:4"],
-            "--autoscale is for --job=train; leave it out",
-        ),
         (["--keep=token"], "--keep is for --job=evaluate or predict; leave it out"),
         (
             ["--job=predict", "--data=d", "--checkpoint=runs/job/checkpoints/1"],
@@ -278,3 +274,10 @@ def test_what_does_not_go_together_is_refused(flags: list[str], message: str) ->
     with Program(CONFIG, "--job_dir=runs/job", *flags) as program:
         assert program.finish() == 2
     assert message in program.text
+
+
+def test_a_pass_chooses_no_size(tmp_path: pathlib.Path) -> None:
+    own = ["--job=predict", "--data=d", "--checkpoint=c", f"--job_dir={tmp_path}"]
+    with local_cluster(1, 1, [CONFIG, *own, "--autoscale=1:4"]) as program:
+        assert program.finish() == 2
+    assert "--autoscale is for --job=train; leave it out" in program.text

@@ -20,6 +20,7 @@ from tfps.job_dir.task_name import TaskName
 
 _HAND_OVER_SECONDS = 1.0
 _AGAIN_SECONDS = 1.0  # before another process is started
+_START_SECONDS = 60.0  # until the first report, on a machine with much else to do
 _SILENT_SECONDS = 10.0  # after which the process counts as lost; it reports every second
 _log = logging.getLogger(__name__)
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -115,7 +116,7 @@ class ConnectionGuard:
 
     def _serve(self) -> None:
         """Hands connections over and listens until it is to stop."""
-        last_message = time.monotonic()
+        last_message, limit = time.monotonic(), _START_SECONDS
         poll = select.poll()
         poll.register(self._channel, select.POLLIN)
         due = last_message
@@ -125,12 +126,12 @@ class ConnectionGuard:
                 due = time.monotonic() + _HAND_OVER_SECONDS
             if poll.poll(1000 * max(0.0, due - time.monotonic())):
                 self._listen()
-                last_message = time.monotonic()
+                last_message, limit = time.monotonic(), _SILENT_SECONDS
                 if not poll.poll(0):
                     self.reported_until = last_message
             # What came while this thread could not run was not there yet when it asked before.
-            elif time.monotonic() - last_message > _SILENT_SECONDS and not poll.poll(0):
-                raise TimeoutError(f"nothing came from it for {_SILENT_SECONDS:.0f} s")
+            elif time.monotonic() - last_message > limit and not poll.poll(0):
+                raise TimeoutError(f"nothing came from it for {limit:.0f} s")
 
     def _listen(self) -> None:
         message = self._channel.recv(LONGEST_REPORT)

@@ -7,9 +7,9 @@ import resource
 import threading
 import time
 
-from tfps import cgroup
 from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
+from tfps.job_dir import cgroup
 
 # A larger limit helps nobody, and some programs look at every number below theirs.
 _ENOUGH = 1 << 20

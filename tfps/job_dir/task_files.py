@@ -16,9 +16,8 @@ from typing import ClassVar, Self
 import tensorflow as tf
 
 import tfps
-from tfps import cgroup
 from tfps.errors import UserError
-from tfps.job_dir import JobDir
+from tfps.job_dir import JobDir, cgroup
 from tfps.job_dir.task_name import TaskName
 from tfps.storage import files
 from tfps.storage.failures import StorageError

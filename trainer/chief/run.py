@@ -310,6 +310,7 @@ def _prepare_to_go_on(lost: Exception, cluster: Cluster, state: ChiefState) -> N
             state.restart.recoveries.begin(str(lost))
         state.update_report()
     state.observer.close()
+    state.monitor.stop()  # else the program that comes has a child that it does not know
     _begin_again(lost, state.restart_state())
 
 

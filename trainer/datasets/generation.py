@@ -54,6 +54,7 @@ class PlantedSignal:
     """
 
     def __init__(self, features: Sequence[Feature], label: Feature, seed: int) -> None:
+        _refuse_undrawable(features)
         binary = label.dtype == "float32" or label.vocabulary_size in (0, 2)
         if label.shape or label.dtype == "string" or not binary:
             raise UserError(
