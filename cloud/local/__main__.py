@@ -31,7 +31,7 @@ def _define_flags() -> None:
     integer("workers", 2, "Number of workers.")
     integer("ps", 2, "Number of ps.")
     boolean("evaluator", "Adds an evaluator; the workers then only train.")
-    integer("max_restarts", 3, "How often each task is restarted when it dies.")
+    integer("max_restarts", 3, "Restarts of a task that dies, until it has run ten minutes.")
     boolean("dry_run", "Prints the chief's plan for so many tasks; starts none.")
     flags.DEFINE_string(
         "module", "trainer.task", "Module that every task runs.", flag_values=_FLAGS

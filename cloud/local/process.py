@@ -145,7 +145,7 @@ class Process:
 
     def __init__(self, command: Command, starter: TaskStarter):
         """Starts the command."""
-        self.command = command
+        self.command, self.began = command, time.monotonic()
         self.log_start = command.log.stat().st_size if command.log.is_file() else 0
         self.output, writing = os.pipe()  # where the pipe is read; it does not block
         os.set_blocking(self.output, False)

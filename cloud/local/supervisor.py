@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import signal
+import time
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -23,6 +24,7 @@ class Limits:
     grace_seconds: float = 30.0
     max_restarts: int = 3
     backoff_seconds: float = 1.0  # before the first restart; doubles with each further one
+    steady_seconds: float = 600.0  # that a task runs, after which its restarts count from 0 again
     end_seconds: float = 5.0
     timeout_seconds: float | None = None  # that are left for the whole run
 
@@ -210,6 +212,8 @@ class Supervisor:
     def _restart_later(self, process: Process, ended: str) -> bool:
         """Restarts a task after a while, unless that was done too often; whether it will."""
         command, limit = process.command, self._limits.max_restarts
+        if time.monotonic() - process.began > self._limits.steady_seconds:
+            self._restarts[command.name] = 0
         restarts = self._restarts[command.name]
         if restarts >= limit:
             return False

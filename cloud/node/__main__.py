@@ -46,7 +46,11 @@ def _define_flags() -> None:
         ("port", 0, "Port of the first machine, at which all meet; 0: MASTER_PORT, else 2222."),
         ("first_port", 0, "Ports of a machine's tasks, from this one on; 0: free ones."),
         ("meet_seconds", 600, "How long machines wait for each other."),
-        ("max_restarts", 3, "How often each task is restarted when it dies."),
+        (
+            "max_restarts",
+            3,
+            "Restarts of a task that dies, until it has run ten minutes.",
+        ),
         ("grace_seconds", 30, "Time for the chief to end after Ctrl-C or SIGTERM."),
     ):
         flags.DEFINE_integer(name, default, text, lower_bound=0, flag_values=_FLAGS)

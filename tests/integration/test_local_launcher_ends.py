@@ -29,6 +29,25 @@ def test_a_chief_that_dies_by_a_signal_is_restarted_a_limited_number_of_times(
     assert len(re.findall(r"\[worker 0\] pid", launcher.text)) == 1
 
 
+def test_restarts_of_a_task_that_had_run_for_long_count_from_0_again(write, start_with_limits):
+    write(
+        """
+        if job != "chief":
+            serve()
+        with open(__file__ + ".lives", "a") as lives:
+            lives.write("x")
+            if lives.tell() == 3:
+                sys.exit(0)
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGKILL)
+        """
+    )
+    launcher = start_with_limits(max_restarts=1, backoff_seconds=0.1, steady_seconds=0.2)
+    assert launcher.finish() == 0
+    said = "[launcher] chief was killed by SIGKILL; restart 1 of 1 in 0.1 s"
+    assert launcher.lines.count(said) == 2
+
+
 def test_a_server_that_took_the_chiefs_death_for_the_end_is_there_for_the_next_chief(
     write, start_with_limits
 ):
