@@ -27,7 +27,7 @@ from trainer.chief.checkpoint_export import export_checkpoint
 EPOCHS, LONG = 2, 12_000
 CHANGES = int(os.environ.get("TFPS_CHANGES", "0"))  # of one run, with as many kills
 SOON = ("--train.batch_size=8", "--train.checkpoint_seconds=0.5")
-ASKED_FOR_NONE = "asked for 1 worker; the run saves first\nerror: {}: a run with ps needs one\n"
+ASKED_FOR_NONE = "asked for 1 worker; a training saves first\nerror: {}: a run with ps needs one\n"
 RUNS = """
     runs = sorted(int(name) for name in os.listdir({root!r}) if name.isdigit())
     open(f"{root}/{{len(runs)}}", "w").close()
