@@ -4,6 +4,7 @@ import os
 import pathlib
 import signal
 
+import psutil
 import pytest
 from cluster_process import read_report, trainer_flags
 from datasets_on_disk import Datasets
@@ -75,6 +76,9 @@ def test_others_take_over_at_once_where_all_workers_are_lost(
         chief.see("left out until it answers: worker 0 ")
         chief.see(r"resuming from .*: \S+ records trained")
         chief.see("epoch .* trained", seen=len(chief.lines))
+        # The program before has left no process that this one does not know.
+        children = psutil.Process(chief.pid).children()
+        assert psutil.STATUS_ZOMBIE not in [each.status() for each in children]
         chief.terminate()
         assert chief.finish() == 128 + signal.SIGTERM, chief.text
     report = read_report(job_dir)
