@@ -102,7 +102,7 @@ def _parsed(
         return list(flags.FLAGS([arguments[0], *rewritten(arguments[1:])]))
     except UserError as error:
         _fail(str(error), error.exit_code)
-    except flags.Error as error:
+    except (flags.Error, ValueError) as error:  # the latter of --noFLAG=value
         message = " ".join(str(error).split())
         _fail(f"{message} (--help lists the flags)", EXIT_USER)
 

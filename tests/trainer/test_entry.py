@@ -84,6 +84,11 @@ def test_the_status_of_main(tmp_path: Path, flags: tuple[str, ...], code: int) -
         (("--how=user",), 2, "error: --how=user is not allowed\n"),
         (("--how=run",), 3, "error: ps 0 is lost\n"),
         (("--how=interrupt",), 130, "error: interrupted\n"),
+        (
+            ("--how=well", "--nothread=true"),
+            2,
+            "error: --nothread=true does not take an argument (--help lists the flags)\n",
+        ),
         (("--how=well", "rest"), 2, "error: unexpected argument 'rest'; flags begin with --\n"),
     ],
 )
