@@ -173,4 +173,5 @@ class Run:
         return code
 
     def _last_error(self) -> str:
-        return next((x for x in reversed(self.lines) if "error" in x), "no error was printed")
+        found = (x for x in reversed(self.lines) if "error" in x and 'File "' not in x)
+        return next(found, "no error was printed")
