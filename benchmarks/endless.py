@@ -48,7 +48,7 @@ flags.DEFINE_integer("fault_seconds", 0, "Between two faults; 0: none.", lower_b
 flags.DEFINE_list("cluster", ["--workers=2", "--ps=1"], "Arguments of cloud.local.")
 _CLICKS = 20  # on an unseen item
 _WATCH_SECONDS = 5  # between two looks at what programs hold
-_PARTS = 6  # of the time, of which is printed what tasks held
+_PARTS = 6  # of the time; what tasks held in each is printed
 # In turn, the chief once, and the first worker and ps never: what they hold must not grow.
 _FAULTS = ("kill:worker:1", "kill:ps:1", "stop:worker:1", "kill:ps:1", "kill:worker:1", "stop:ps:1")
 _STOP_SECONDS = 10

@@ -2,14 +2,31 @@
 
 import abc
 import dataclasses
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Protocol
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from cloud.job_spec import JobSpec
-from tfps.errors import UserError
+from tfps.errors import RunError, UserError
 
 # What JSON can hold, or text such as a batch script.
 Request = dict[str, Any] | str
+_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0)  # between tries
+_T = TypeVar("_T")
+
+
+class AwayError(RunError):
+    """A platform does not answer, or is too busy; it may soon."""
+
+
+def ask_again(ask: Callable[[], _T]) -> _T:
+    """What a platform answers, which is asked for three minutes while it is away."""
+    for wait in _WAITS:
+        try:
+            return ask()
+        except AwayError:
+            time.sleep(wait)
+    return ask()
 
 
 @dataclasses.dataclass(frozen=True)

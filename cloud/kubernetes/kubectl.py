@@ -4,15 +4,14 @@ import json
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfps.errors import RunError, UserError
+from cloud.target import AwayError, ask_again
+from tfps.errors import UserError
 
 PROGRAM = "kubectl"
 _SECONDS = 300.0  # for one command
-_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0)  # between tries
 _TRANSIENT = re.compile(
     r"\((Conflict|InternalError|ServerTimeout|ServiceUnavailable|Timeout|TooManyRequests)\)"
     r"|connection (refused|reset|to the server)|\b[Tt]imeout\b|context deadline exceeded|\bEOF\b"
@@ -61,32 +60,29 @@ class Kubectl:
     def run(self, *arguments: str, stdin: str | None = None) -> str:
         """The output of a command, which is run again if the cluster is busy or away."""
         check_here()
+        return ask_again(lambda: self._run(arguments, stdin))
+
+    def _run(self, arguments: Sequence[str], stdin: str | None) -> str:
         command = f"`{' '.join([PROGRAM, *arguments])}`"
-        for wait in (*_WAITS, None):
-            try:
-                done = subprocess.run(
-                    [PROGRAM, *self._flags, *arguments],
-                    input=stdin,
-                    capture_output=True,
-                    encoding="utf-8",
-                    errors="backslashreplace",
-                    timeout=_SECONDS,
-                    check=False,
-                )
-            except subprocess.TimeoutExpired:
-                problem = f"it has not answered for {_SECONDS:g} s"
-            else:
-                if not done.returncode:
-                    return done.stdout
-                problem = _problem(done.stderr) or f"it ended with {done.returncode}"
-                if _NOT_CONFIGURED in problem or not _TRANSIENT.search(problem):
-                    match = re.search(r"from server \((\w+)\)", problem)
-                    raise RefusedError(f"{command}: {problem}", match[1] if match else "")
-            if wait is not None:
-                time.sleep(wait)
-        raise RunError(
-            f"{command}: {problem}; look at the cluster with `kubectl cluster-info`, then try again"
-        )
+        try:
+            done = subprocess.run(
+                [PROGRAM, *self._flags, *arguments],
+                input=stdin,
+                capture_output=True,
+                encoding="utf-8",
+                errors="backslashreplace",
+                timeout=_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise _away(command, f"it has not answered for {_SECONDS:g} s") from None
+        if not done.returncode:
+            return done.stdout
+        problem = _problem(done.stderr) or f"it ended with {done.returncode}"
+        if _NOT_CONFIGURED in problem or not _TRANSIENT.search(problem):
+            match = re.search(r"from server \((\w+)\)", problem)
+            raise RefusedError(f"{command}: {problem}", match[1] if match else "")
+        raise _away(command, problem)
 
     def get(self, *arguments: str, stdin: str | None = None) -> list[Json]:
         """The objects that `kubectl get` finds, without who set which field."""
@@ -110,6 +106,11 @@ class Kubectl:
         how = ("--ignore-not-found", "--wait=false", "--output=name")
         printed = self.run("delete", *how, *what, stdin=stdin)
         return [line for line in printed.splitlines() if "/" in line]  # else that there is none
+
+
+def _away(command: str, problem: str) -> AwayError:
+    how = "look at the cluster with `kubectl cluster-info`, then try again"
+    return AwayError(f"{command}: {problem}; {how}")
 
 
 def selected(labels: Mapping[str, str]) -> str:

@@ -3,15 +3,13 @@
 import pathlib
 import re
 import subprocess
-import time
 from collections.abc import Iterable, Sequence
 
-from cloud.target import JobStatus, Request
-from tfps.errors import RunError, UserError
+from cloud.target import AwayError, JobStatus, Request, ask_again
+from tfps.errors import UserError
 
 MARK = "managed-by=tfps"  # in the comment of each job
 _SECONDS = 120.0  # for one of Slurm's commands
-_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0)  # between tries of one that only asks
 _AWAY = re.compile(
     "Unable to contact slurm controller|Socket timed out|Connection refused|standby mode"
 )
@@ -121,21 +119,13 @@ def _number(job: str) -> str:
     return job
 
 
-class _AwayError(RunError):
-    """Slurm does not answer."""
-
-    def __init__(self, command: Sequence[str], problem: str):
-        super().__init__(f"`{' '.join(command)}`: {problem}; is Slurm up? (`scontrol ping`)")
+def _away(command: Sequence[str], problem: str) -> AwayError:
+    return AwayError(f"`{' '.join(command)}`: {problem}; is Slurm up? (`scontrol ping`)")
 
 
 def _ask(*command: str) -> str:
     """Runs a command that changes nothing, and again while Slurm is away."""
-    for wait in _WAITS:
-        try:
-            return _run(*command)
-        except _AwayError:
-            time.sleep(wait)
-    return _run(*command)
+    return ask_again(lambda: _run(*command))
 
 
 def _run(*command: str, stdin: str | None = None) -> str:
@@ -150,10 +140,10 @@ def _run(*command: str, stdin: str | None = None) -> str:
             "--dry_run and take the script there"
         ) from None
     except subprocess.TimeoutExpired:
-        raise _AwayError(command, f"it has not answered for {_SECONDS:.0f} s") from None
+        raise _away(command, f"it has not answered for {_SECONDS:.0f} s") from None
     if done.returncode:
         error = " ".join(done.stderr.split()) or f"it ended with {done.returncode}"
         if _AWAY.search(error):
-            raise _AwayError(command, error)
+            raise _away(command, error)
         raise UserError(f"`{' '.join(command)}`: {error}")
     return done.stdout

@@ -218,7 +218,7 @@ class Search:
 
 
 def _locked(storage: pathlib.Path) -> IO[str]:
-    """A file beside the storage, which this process alone has open."""
+    """A file next to the storage, which this process alone has open."""
     storage.parent.mkdir(parents=True, exist_ok=True)
     lock = storage.with_name(storage.name + ".used").open("w")  # Optuna has .lock
     try:

@@ -20,7 +20,7 @@ PLACE = Place(1, 2, "127.0.0.1")
 
 
 class Ended(list[Any]):
-    """A supervisor that notes what it is told."""
+    """A supervisor that notes its calls."""
 
     def fail(self, code: int, why: str) -> None:
         self.append((code, why))

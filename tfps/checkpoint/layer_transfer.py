@@ -21,7 +21,6 @@ from tfps.store.parameter_store import ParameterStore
 from tfps.store.run_state import LearningRates, rules_by_part
 from tfps.store.table_group import TableGroup
 
-_DEVICE = "/device:CPU:0"
 _log = logging.getLogger(__name__)
 _NAMED_LAYERS = 10
 
@@ -272,9 +271,7 @@ def _rule(
         return None
     if not (checkpoint.learning_rates and saved.optimizer.get("is_dense")):
         return rule
-    rates = LearningRates([_DEVICE], 0.0)
-    rates.restore(checkpoint.learning_rates)
-    [rule] = rules_by_part(rule, rates, 1)
+    [rule] = rules_by_part(rule, LearningRates.of_checkpoint(checkpoint.learning_rates), 1)
     return rule
 
 

@@ -139,9 +139,7 @@ class CheckpointParameters:
         self._saved = {saved.name: saved for saved in SavedGroup.all_in(checkpoint)}
         self._rates = None
         if checkpoint.learning_rates and not rules.dense.has_schedule:
-            self._rates = LearningRates([_DEVICE], 0.0)
-            self._rates.restore(checkpoint.learning_rates)
-        self._dense_rule = rules.dense
+            self._rates = LearningRates.of_checkpoint(checkpoint.learning_rates)
 
     def read_dense(self) -> list[np.ndarray]:
         return [self._variables[path] for path in self._paths[0]]
@@ -261,7 +259,7 @@ class CheckpointParameters:
         known.
         """
         group = self.layout.groups[index]
-        rates = self._rates if group.rule == self._dense_rule else None
+        rates = self._rates if group.rule == self.layout.dense_rule else None
         [rule] = rules_by_part(group.rule, rates, 1)
         steps = tf.constant(self._checkpoint.steps, tf.int64)
         missed = (

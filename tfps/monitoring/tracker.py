@@ -96,10 +96,10 @@ class TrackedRun:
                 self._waiting[0]()
             except Exception as error:  # whatever the service's library raises
                 if not has_taken_next:
-                    has_taken_next = self._takes_next()
-                    if has_taken_next:
-                        continue
-                    raise StorageError(_said(error), may_pass=True) from None
+                    if not self._takes_next():
+                        raise StorageError(_said(error), may_pass=True) from None
+                    has_taken_next = True
+                    continue
                 _log.warning("%s refuses an entry: %s", self._tracker.name, _said(error))
             has_taken_next = False
             self._waiting.popleft()

@@ -185,6 +185,13 @@ class LearningRates:
         self._parts = [RatesOfPart(device) for device in devices]
         self.restore([(0, first)])
 
+    @classmethod
+    def of_checkpoint(cls, changes: Changes) -> "LearningRates":
+        """Those that a checkpoint has, in this process."""
+        found = cls(["/device:CPU:0"], 0.0)
+        found.restore(changes)
+        return found
+
     @property
     def now(self) -> float:
         """The learning rate of the next update, as float32 has it; on the chief."""

@@ -30,7 +30,6 @@ from tfps.storage import files
 from tfps.storage.paths import canonical
 from tfps.store.parameter_store import ParameterStore
 from trainer.chief.engine import Engine, measure, piece_records
-from trainer.chief.interruption import has_restarted
 from trainer.chief.run_inputs import DataUse, RunInputs, first_values
 from trainer.chief.state import ChiefState
 from trainer.console.terminal import ProgressDisplay
@@ -261,8 +260,6 @@ class PassPlan:
             lambda: _read(self.checkpoint, engine.store),
             inputs.plan.layout.ps_bytes,
         )
-        if not has_restarted():
-            state.resizing.began()
         _log.info("with the parameters of %s", self.checkpoint.path)
         return DataPass(self, engine, state)
 

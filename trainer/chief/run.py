@@ -282,7 +282,10 @@ def _work(
         executor = replica or state.connector.connect()
         state.update_report()
         state.monitor.start(without=state.connector.left_out)
-        prepare(inputs, executor, state).run(display)
+        work = prepare(inputs, executor, state)
+        if not has_restarted():
+            state.resizing.began()
+        work.run(display)
     except LostPsError as lost:
         # Without its traceback, which holds the variables.
         return LostPsError(str(lost), lost.leaving)

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import msgspec
 
-from tfps.cluster.monitor import Failure, TaskMonitor
+from tfps.cluster.monitor import Failure, Outage, TaskMonitor
 from tfps.coordinator.connector import Connector
 from tfps.errors import LostPsError, LostWorkersError, RunError, WorkersChangedError
 from tfps.evaluation.history import Evaluation
@@ -264,18 +264,12 @@ class ChiefState:
     def raise_if_nobody_trains(self) -> None:
         """Looks as `poll` does, and has others join at once if all workers are lost."""
         self.poll()
-        workers, lost = self.connector.workers, self.monitor.lost("worker")
-        if not workers or not {outage.task for outage in lost}.issuperset(workers):
+        lost = self.monitor.lost("worker")
+        if not lost or not self._are_all_workers(lost):
             return
         if arrived := self.connector.arrivals():
             away, others = (", ".join(map(str, some)) for some in (lost, arrived))
             raise LostWorkersError(f"{away} are lost, and {others} can take over")
-
-    def raise_if_resized(self) -> None:
-        """Ends this program where its run is to have another size."""
-        if self.new_size:
-            self.resizing.leaving()
-            raise ResizedError(self.new_size)
 
     def go_on_unless_tasks_change(self, keeps: bool) -> None:
         """Looks as `poll` does, for work that has nothing to save.
@@ -285,12 +279,23 @@ class ChiefState:
         self.poll()
         self.interruption.raise_if_requested()
         self.observer.look_for_losses(self.monitor.failures)
+        self.end_if_tasks_change(may_change_workers=keeps)
+
+    def end_if_tasks_change(
+        self, may_resize: bool = True, may_change_workers: bool = True, saved: str = ""
+    ) -> None:
+        """Ends this connection if ps are about to go, or it is to have other tasks.
+
+        `saved` says for the log what has been.
+        """
         if released := self.release_ps():
             names = ", ".join(map(str, released))
-            raise LostPsError(f"{names} left", tuple(ps.index for ps in released))
-        self.raise_if_resized()
+            raise LostPsError(f"{names} left{saved}", tuple(ps.index for ps in released))
+        if self.new_size and may_resize:
+            self.resizing.leaving()
+            raise ResizedError(self.new_size)
         reason = self.take_reason_to_change()
-        if reason and keeps:
+        if reason and may_change_workers:
             raise WorkersChangedError(reason)
 
     def trained(self, examples: int) -> None:
@@ -337,8 +342,10 @@ class ChiefState:
 
     def _is_without_workers(self) -> bool:
         """Whether nobody trains, so that a change costs nothing."""
-        away = {outage.task for outage in self.monitor.outages()}
-        return away.issuperset(self.connector.workers)
+        return self._are_all_workers(self.monitor.outages())
+
+    def _are_all_workers(self, outages: Iterable[Outage]) -> bool:
+        return {outage.task for outage in outages}.issuperset(self.connector.workers)
 
     def _overdue(self) -> str:
         """Which lost workers are to be left out."""

@@ -11,7 +11,7 @@ from tfps.checkpoint.saver import Saver
 from tfps.cluster.ps_calls import PsCalls
 from tfps.coordinator.coordinator import TrainingMeter
 from tfps.data import shards
-from tfps.errors import LostPsError, UserError, WorkersChangedError
+from tfps.errors import UserError
 from tfps.job_dir.report import FINISHED
 from tfps.leases.queue import LeaseQueue, QueueState
 from trainer.chief import engine
@@ -20,7 +20,6 @@ from trainer.chief.engine import Engine
 from trainer.chief.evaluations import JobEvaluations
 from trainer.chief.following import Following
 from trainer.chief.forgetting import Forgetting
-from trainer.chief.interruption import has_restarted
 from trainer.chief.run_exports import RunExports
 from trainer.chief.run_inputs import RunInputs
 from trainer.chief.run_report import training_counts
@@ -85,8 +84,6 @@ class Training:
         self._state.restart.recoveries.restored(self._queue.trained)
         path = self._checkpoint.path if self._checkpoint else None
         self._state.update_report(checkpoint=path, **self._counts())
-        if not has_restarted():
-            self._state.resizing.began()
         self._state.resizing.measure(self._coordinator.meter.throughput)
 
     def run(self, display: ProgressDisplay) -> None:
@@ -174,7 +171,8 @@ class Training:
                 self._save(begun.epoch)
             if self._state.is_asked_to_save:
                 self._saver.finish()
-        self._go_on_unless_tasks_change()
+        has_more = not self._queue.finished
+        self._state.end_if_tasks_change(has_more, has_more, ", after a checkpoint")
         if has_ended:
             display.hide()
             _log.info(
@@ -279,18 +277,6 @@ class Training:
             self._exports.delta_base,
         )
         self._saver.poll()
-
-    def _go_on_unless_tasks_change(self) -> None:
-        """Ends this connection if ps are about to go, or other workers are to join."""
-        if released := self._state.release_ps():
-            names = ", ".join(map(str, released))
-            indices = tuple(ps.index for ps in released)
-            raise LostPsError(f"{names} left, after a checkpoint", indices)
-        if not self._queue.finished:
-            self._state.raise_if_resized()
-        reason = self._state.take_reason_to_change()
-        if reason and not self._queue.finished:
-            raise WorkersChangedError(reason)
 
     def _steps(self) -> int:
         """Number of updates of the parameters."""

@@ -35,7 +35,7 @@ def sketches() -> Any:
 
 def words_of(text: str) -> list[str]:
     """The words of a text, as `keras.layers.TextVectorization` makes them."""
-    lower = text.encode(errors="surrogateescape").lower().decode(errors="surrogateescape")
+    lower = text.encode().lower().decode()  # of ASCII alone
     return _PUNCTUATION.sub("", lower).split()
 
 
@@ -80,9 +80,8 @@ class Frequencies:
             return
         held = sketches().hll_sketch(_LOG_DISTINCT)
         for value, count in counts.items():
-            plain = value if value.isascii() else value.encode(errors="replace").decode()
-            held.update(plain)
-            self._frequent.update(plain, count)
+            held.update(value)
+            self._frequent.update(value, count)
         self._distinct.update(held)
 
     def merge(self, other: Self) -> None:

@@ -39,7 +39,7 @@ LABELS = {
 
 @pytest.fixture(name="cluster")
 def cluster_fixture(tmp_path, monkeypatch):
-    monkeypatch.setattr("cloud.kubernetes.kubectl._WAITS", (0.0, 0.0))
+    monkeypatch.setattr("cloud.target._WAITS", (0.0, 0.0))
     with FakeCluster() as cluster:
         cluster.install(tmp_path, monkeypatch)
         yield cluster

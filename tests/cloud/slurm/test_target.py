@@ -19,7 +19,7 @@ def slurm_fixture(tmp_path, monkeypatch):
 @pytest.fixture(name="at_once")
 def at_once_fixture(monkeypatch):
     """Nothing is waited for between tries."""
-    monkeypatch.setattr("cloud.slurm.sender._WAITS", (0.0, 0.0))
+    monkeypatch.setattr("cloud.target._WAITS", (0.0, 0.0))
 
 
 def run(*argv):

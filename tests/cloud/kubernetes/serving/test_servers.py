@@ -18,7 +18,7 @@ KINDS = ["NetworkPolicy", "ConfigMap", "Deployment", "Service", "PodDisruptionBu
 
 @pytest.fixture(name="cluster")
 def cluster_fixture(tmp_path, monkeypatch):
-    monkeypatch.setattr("cloud.kubernetes.kubectl._WAITS", (0.0,) * 8)
+    monkeypatch.setattr("cloud.target._WAITS", (0.0,) * 8)
     with FakeCluster() as cluster:
         cluster.install(tmp_path, monkeypatch)
         yield cluster
