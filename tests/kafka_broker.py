@@ -7,9 +7,11 @@ VALUE`, made now where the milliseconds are 0, and each empty line asks it to sa
 are there.
 """
 
+import contextlib
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Self
 
 from confluent_kafka import Producer
@@ -51,6 +53,15 @@ class Broker:
         self._process.stdin.write(f"{lines}\n")
         self._process.stdin.flush()
         assert self._line() == "there"
+
+    @contextlib.contextmanager
+    def away(self) -> Iterator[None]:
+        """Stops the process: it takes connections, and does not answer."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def _line(self) -> str:
         assert self._process.stdout is not None

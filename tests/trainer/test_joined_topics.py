@@ -4,6 +4,7 @@ import itertools
 import json
 import pathlib
 import random
+import re
 import time
 from collections.abc import Iterator
 
@@ -12,6 +13,7 @@ import pytest
 from tests.kafka_broker import Broker
 from tests.trainer.collecting import PATIENCE, collected, configured, killed_again_and_again
 from tfps.errors import UserError
+from trainer.datasets import joined_topics
 from trainer.datasets.joined_topics import Join, JoinedTopics
 from trainer.datasets.kafka_messages import KafkaMessages
 from trainer.datasets.row_encoding import ConfiguredExperiment
@@ -61,9 +63,9 @@ def rows(source: JoinedTopics, count: int, most: int = 1000) -> list[tuple[int, 
     return sorted(found)
 
 
-def settled(source: JoinedTopics) -> None:
+def settled(source: JoinedTopics, seconds: float = 3.0) -> None:
     """Reads what is there, of which no row is sealed."""
-    ends = time.monotonic() + 3
+    ends = time.monotonic() + seconds
     while time.monotonic() < ends:
         assert not source.read(1000)
 
@@ -149,6 +151,29 @@ def test_it_goes_on_with_rows_that_wait(broker: Broker, experiment: ConfiguredEx
     with pytest.raises(UserError, match=r"'window_seconds': 3600.0\}, not from .*: 10.0\}"):
         joined(broker, experiment).resume(place)
     second.close()
+
+
+def test_rows_wait_for_labels_of_a_broker_that_is_away(
+    broker: Broker,
+    experiment: ConfiguredExperiment,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(joined_topics, "_DELAY_MILLISECONDS", 1000)
+    source = joined(broker, experiment, window=2.0)
+    source.resume({})
+    made = time.time() - BEGAN / 1000
+    shown(broker, made, 1)
+    deadline = time.monotonic() + PATIENCE
+    while not source.place["read"].get("shown/0") and time.monotonic() < deadline:
+        assert not source.read(1000)
+    assert not source.read(1000)  # it hears that this was the last one
+    with broker.away():
+        settled(source, seconds=5)
+    assert re.search("partition . does not answer, rows wait for it: ", caplog.text)
+    clicked(broker, made + 1, 1)
+    assert rows(source, 1) == [(1, 1)]
+    source.close()
 
 
 @pytest.mark.parametrize("value", ["{", '{"name": "x"}', '{"number": [1]}'])

@@ -10,7 +10,6 @@ knows which rows were sealed: those whose windows end at or before `closed`.
 import collections
 import dataclasses
 import heapq
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -200,11 +199,11 @@ class JoinedTopics:
 
     def _reached(self) -> int:
         """The time up to which all messages were read."""
-        now = time.time_ns() // 1_000_000 - _DELAY_MILLISECONDS
+        ends = self._messages.ends()
         found = []
         for partition in self._messages.partitions:
             latest = self._latest.get(partition, _NOTHING_YET)
-            found.append(max(latest, now) if partition in self._messages.at_end else latest)
+            found.append(max(latest, ends.get(partition, _NOTHING_YET) - _DELAY_MILLISECONDS))
         return min(found, default=_NOTHING_YET)
 
     def _forget(self) -> None:

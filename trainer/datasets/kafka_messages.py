@@ -14,6 +14,7 @@ _URL = re.compile(r"kafka://([^/\s]+)/([\w.,-]+)")
 _AT_ONCE = 4096  # messages
 _WAIT_SECONDS = 0.5
 _METADATA_SECONDS = 30.0  # that a broker has to answer; also between looks for new partitions
+_END_MILLISECONDS = 1000  # between looks whether a partition has more messages
 _log = logging.getLogger(__name__)
 
 
@@ -25,6 +26,13 @@ class Partition(NamedTuple):
 
     def __str__(self) -> str:
         return f"topic {self.topic} partition {self.number}"
+
+
+class _End(NamedTuple):
+    """The end of a partition, all of whose messages were read at a time, ms since 1970."""
+
+    offset: int
+    at: int
 
 
 class Message(NamedTuple):
@@ -45,7 +53,8 @@ class KafkaMessages:
     def __init__(self, brokers: str, topics: Sequence[str], settings: Mapping[str, str]):
         self.topics = tuple(topics)
         self.offsets: dict[Partition, int] = {}  # of the next message
-        self.at_end: set[Partition] = set()  # whose last message was read, a moment ago
+        self._ends: dict[Partition, _End] = {}
+        self._silent: set[Partition] = set()  # named in the log
         self._kafka = optional_imports.load("confluent_kafka", "kafka")
         self._brokers = brokers
         self._looked = 0.0
@@ -100,14 +109,41 @@ class KafkaMessages:
             partition = Partition(message.topic(), message.partition())
             if error := message.error():
                 self._refuse(error, partition)
-                self.at_end.add(partition)
+                self._ends[partition] = _End(message.offset(), _now())
                 continue
-            self.at_end.discard(partition)
+            self._ends.pop(partition, None)
             _, milliseconds = message.timestamp()
             made = Message(message.offset(), milliseconds, message.value() or b"")
             found.setdefault(partition, []).append(made)
             self.offsets[partition] = message.offset() + 1
         return found
+
+    def ends(self) -> Mapping[Partition, int]:
+        """The last time, ms since 1970, when a partition had no message that was not read.
+
+        Partitions with such messages are left out. Kafka says only once that there are none. More
+        may come while a broker is away, or a partition has no leader: so partitions are asked.
+        """
+        for partition, (end, at) in sorted(self._ends.items(), key=lambda each: each[1].at):
+            if (now := _now()) - at < _END_MILLISECONDS:
+                break
+            place = self._kafka.TopicPartition(*partition)
+            try:
+                _, offset = self._consumer.get_watermark_offsets(place, _WAIT_SECONDS, cached=False)
+            except self._kafka.KafkaException as error:
+                self._say_silent(partition, error)
+                break  # one is enough: rows wait for all
+            self._silent.discard(partition)
+            if offset > end:
+                del self._ends[partition]  # they are on their way
+            else:
+                self._ends[partition] = _End(end, now)
+        return {partition: end.at for partition, end in self._ends.items()}
+
+    def _say_silent(self, partition: Partition, error: Any) -> None:
+        if partition not in self._silent:
+            self._silent.add(partition)
+            _log.warning("%s does not answer, rows wait for it: %s", partition, _said(error))
 
     def close(self) -> None:
         self._consumer.close()
@@ -144,6 +180,10 @@ class KafkaMessages:
                 "are there, begin another --output"
             )
         raise RunError(f"topic {partition.topic}: {error.str()}")
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _settings(path: str) -> dict[str, str]:
