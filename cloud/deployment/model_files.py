@@ -11,14 +11,14 @@ from tfps.errors import UserError, reason_of
 from tfps.storage.paths import is_cloud, is_local
 
 _KIND = descriptor_pb2.FieldDescriptorProto
-TEXT, BYTES, NUMBER = "text", "bytes", "number"
-_KINDS = {TEXT: _KIND.TYPE_STRING, BYTES: _KIND.TYPE_BYTES, NUMBER: _KIND.TYPE_INT64}
+TEXT, BYTES = "text", "bytes"
+_KINDS = {TEXT: _KIND.TYPE_STRING, BYTES: _KIND.TYPE_BYTES}
 
 
 class Field(NamedTuple):
     name: str
     number: int
-    kind: str  # TEXT, BYTES, NUMBER, or the name of a message
+    kind: str  # TEXT, BYTES, or the name of a message
     is_repeated: bool = False
 
 

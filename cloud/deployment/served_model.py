@@ -1,19 +1,16 @@
 """What is known of an exported model before a server loads it; no TensorFlow is needed."""
 
 import dataclasses
-import functools
 import hashlib
 import math
 import os
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
-
-from google.protobuf.message import DecodeError
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Self
 
 from cloud.deployment import model_files
-from cloud.deployment.model_files import NUMBER, Field, ModelFile
+from cloud.deployment.model_files import ModelFile
 from tfps import byte_size
 from tfps.data.feature import Feature
 from tfps.errors import UserError
@@ -28,37 +25,15 @@ from tfps.export.exported_files import (
 from tfps.job_dir import JobDir
 from tfps.storage.paths import is_local
 
-INDEX = f"{VARIABLES_DIRECTORY}/{VARIABLES_NAME}.index"
-DATA = rf"{VARIABLES_DIRECTORY}/{VARIABLES_NAME}\.data-(\d{{5}})-of-(\d{{5}})"
-# The first entry of an index has an empty key: no byte of one before it, none of its own; its value
-# is a header of less than 128 bytes, which is as much as a length of one byte can say.
-_FIRST_KEY = b"\0\0"
-_LONGEST_HEADER = 127
+_DATA = rf"{VARIABLES_DIRECTORY}/{VARIABLES_NAME}\.data-\d{{5}}-of-\d{{5}}"
 _MEND = "export the model again, or name another version"
 _SERVER_BYTES = 512 << 20  # TensorFlow Serving itself, its threads and requests in flight
 _GROWTH = 1.2  # what a model takes beyond its variables
 
 
-def check_there(directory: str, files: Mapping[str, ModelFile]) -> None:
-    """Refuses a version that lacks a file."""
-    shards = [match for name in files if (match := re.fullmatch(DATA, name))]
-    count = int(shards[0][2]) if shards else 1
-    _check_names(directory, files, [GRAPH_FILE, SCHEMA_FILE, INDEX, *_data(count)])
-
-
-def check_sizes(directory: str, files: Mapping[str, ModelFile], sizes: Mapping[str, int]) -> None:
-    """Refuses a version with a file that is cut short, or that another export has written.
-
-    A model from before sizes were recorded has none: then only the number of its data files is
-    known, and that some files are never empty.
-    """
-    if not sizes:
-        for name in (GRAPH_FILE, INDEX):
-            if not files[name].bytes:
-                raise UserError(f"--model: {directory} is not whole: {name} is empty; {_MEND}")
-        shards = _shards(posixpath.join(directory, INDEX))
-        _check_names(directory, files, _data(shards))
-    _check_names(directory, files, list(sizes))
+def check_whole(directory: str, files: Mapping[str, ModelFile], sizes: Mapping[str, int]) -> None:
+    """Refuses a version that lacks a file, or has one that is cut short or of another export."""
+    _check_names(directory, files, sizes)
     for name, size in sizes.items():
         if files[name].bytes != size:
             raise UserError(
@@ -67,39 +42,13 @@ def check_sizes(directory: str, files: Mapping[str, ModelFile], sizes: Mapping[s
             )
 
 
-def _data(count: int) -> list[str]:
-    """Names of the files that hold variables."""
-    return [
-        f"{VARIABLES_DIRECTORY}/{VARIABLES_NAME}.data-{k:05d}-of-{count:05d}" for k in range(count)
-    ]
-
-
-def _check_names(directory: str, files: Mapping[str, ModelFile], wanted: list[str]) -> None:
+def _check_names(directory: str, files: Mapping[str, ModelFile], wanted: Iterable[str]) -> None:
     if missing := [name for name in wanted if name not in files]:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         raise UserError(
             f"--model: {directory} is not whole: it has no {', '.join(missing[:3])}{more}. "
             f"If it is being written, wait; else {_MEND}"
         )
-
-
-def _shards(path: str) -> int:
-    """How many data files an index is of."""
-    content = model_files.read(path)
-    size = content[len(_FIRST_KEY)] if len(content) > len(_FIRST_KEY) else 0
-    begin = len(_FIRST_KEY) + 1
-    try:
-        count = int(_header_class().FromString(content[begin : begin + size]).shards)
-    except DecodeError:
-        count = 0
-    if not content.startswith(_FIRST_KEY) or size > _LONGEST_HEADER or count < 1:
-        raise UserError(f"--model: {path} is no index of variables; {_MEND}")
-    return count
-
-
-@functools.cache
-def _header_class() -> Any:
-    return model_files.class_of({"BundleHeaderProto": [Field("shards", 1, NUMBER)]})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,18 +83,18 @@ class ServedModel:
             raise UserError(f"--version={number}: {base} has the versions {there}; name one")
         directory = posixpath.join(base, str(number))
         files = model_files.files(directory)
-        check_there(directory, files)
+        _check_names(directory, files, [SCHEMA_FILE])
         where = posixpath.join(directory, SCHEMA_FILE)
         content = exported_files.decode(model_files.read(where), where)
         schema = exported_files.ExportSchema.of(content, where)
-        check_sizes(directory, files, schema.sizes)
+        check_whole(directory, files, schema.sizes)
         return cls(
             base,
             number,
             versions,
             schema.features,
             variables_bytes=sum(
-                each.bytes for name, each in files.items() if re.fullmatch(DATA, name)
+                each.bytes for name, each in files.items() if re.fullmatch(_DATA, name)
             ),
             has_warm_up=WARM_UP_FILE in files,
             digest=digest_of(files),

@@ -92,12 +92,6 @@ def test_single_layers_are_taken_with_a_warning(directory, caplog):
     assert "places" not in caplog.text
 
 
-@pytest.mark.slow
-def test_a_checkpoint_that_does_not_say_how_words_were_numbered_is_taken(directory):
-    older = dataclasses.replace(directory.latest(), numberings={})
-    restore(older, store_of(Towns(("Bonn", "Ulm"))), DATA)
-
-
 @dataclasses.dataclass(frozen=True)
 class Texts(Towns):
     """A text, whose words a layer within a layer numbers."""

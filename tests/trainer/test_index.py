@@ -235,11 +235,7 @@ def test_what_records_lack_is_counted_and_refused_where_it_must_be_there(tmp_pat
         "age": ValueCounts(missing=2, not_finite=1),
         "label": ValueCounts(),
     }
-    text = (tmp_path / manifest.FILE).read_text()
-    assert '"counts": {' in text
-    older = text[: text.index(',\n  "counts"')] + "\n}\n"
-    (tmp_path / manifest.FILE).write_text(older)
-    assert manifest.read(str(tmp_path)).counts == {}
+    assert '"counts": {' in (tmp_path / manifest.FILE).read_text()
     del held[7]["label"]
     write(path, map(example, held))
     with pytest.raises(UserError, match=r"has no 'label' .* lack it: leave these records out of t"):

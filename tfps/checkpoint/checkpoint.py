@@ -29,14 +29,14 @@ class TrainedEpoch:
     number: int  # from 0
     steps: int
     loss: float
-    seconds: float = 0.0  # without checkpoints and evaluations; 0 where it was not kept
+    seconds: float = 0.0  # without checkpoints and evaluations
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingLosses:
     """The loss of each trained epoch, and the sums of the epoch being trained."""
 
-    epochs: tuple[TrainedEpoch, ...] = ()  # in order; without those of before losses were kept
+    epochs: tuple[TrainedEpoch, ...] = ()  # in order
     loss_sum: float = 0.0
     records: int = 0
     seconds: float = 0.0
@@ -195,7 +195,7 @@ def slice_specs(touched: int, width: int, first: int, count: int) -> tuple[str, 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class State:
-    """A consistent state of parameters and leases; what earlier versions did not keep is empty."""
+    """A consistent state of parameters and leases."""
 
     steps: int
     queue: QueueState

@@ -20,8 +20,6 @@ from tfps.storage.failures import GO_ON, StorageError
 from tfps.storage.paths import is_file_name
 
 FORMAT = 6
-_FORMATS = (5, FORMAT)  # that are read: before 6 all epochs trained one dataset
-_FORMATS_WITHOUT_CHECKSUM = (1, 2, 3)
 NAME = "commit.json"
 _PREPARED = f"{NAME}."
 _CHECKSUM = "crc32c"
@@ -75,19 +73,15 @@ def read(directory: str) -> Checkpoint:
     if not isinstance(fields, dict):
         raise DamagedCheckpointError(f"{NAME} is no JSON object")
     stated = fields.pop(_CHECKSUM, None)
-    is_older = stated is None and fields.get("format") in _FORMATS_WITHOUT_CHECKSUM
-    if not is_older and stated != _checksum(fields):
+    if stated != _checksum(fields):
         raise DamagedCheckpointError(f"{NAME} was altered: its checksum differs")
-    if fields["format"] not in _FORMATS:
+    if fields["format"] != FORMAT:
         raise UserError(
-            f"{marker} has format {fields['format']}, this version of tfps reads "
-            f"{' and '.join(map(str, _FORMATS))}; continue with the version that wrote it, or use "
-            "another --job_dir"
+            f"{marker} has format {fields['format']}, this version of tfps reads {FORMAT}; "
+            "continue with the version that wrote it, or use another --job_dir"
         )
-    if "dataset" in fields:  # of format 5
-        fields["datasets"] = [fields["dataset"]]
     try:
-        found = msgspec.convert({"optimizers": {}, **fields, "path": directory}, Checkpoint)
+        found = msgspec.convert({**fields, "path": directory}, Checkpoint)
     except msgspec.ValidationError as error:
         raise DamagedCheckpointError(f"{NAME} is none of this format ({error})") from None
     _refuse_paths(found)

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import zlib
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 from tfps import arguments
 from tfps.errors import UserError
@@ -11,6 +11,16 @@ from tfps.errors import UserError
 _LARGEST_FLOAT32 = 3.4028234663852886e38
 DTYPES = ("int64", "float32", "string")
 _BY_NAME = {"int": "int64", "float": "float32", "str": "string"}  # of Python's types
+
+
+class FeatureSchema(TypedDict):
+    """What a dataset's manifest keeps of a feature, JSON-ready."""
+
+    name: str
+    dtype: str
+    shape: list[int | None]
+    vocabulary_size: int
+    vocabulary_crc32: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,8 +116,8 @@ class Feature:
         fixed = [size for size in self.shape if size is not None]
         return math.prod(fixed) if len(fixed) == len(self.shape) else None
 
-    def schema(self) -> dict[str, Any]:
-        """The feature as JSON-ready data, equal for equal records: the default is none of them."""
+    def schema(self) -> FeatureSchema:
+        """Equal for equal records: the default is none of them."""
         return {
             "name": self.name,
             "dtype": self.dtype,

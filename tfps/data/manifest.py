@@ -27,7 +27,7 @@
       "origin": "written",              the shards with it; "found" where they were there before
       "counts": {                       records of all shards with what may be wrong in a feature;
         "integers": {"missing": 0, "empty": 0, "misfit": 0, "not_finite": 2, "outside": 0}, ...
-      },                                absent of datasets from before they were counted
+      },
       "collected": {...}                where trainer.collect goes on behind it; absent of others
     }
 """
@@ -42,11 +42,14 @@ import zlib
 from collections.abc import Mapping
 from typing import Any, Self
 
+import msgspec
 import tensorflow as tf
 
 from tfps.data.examples import Counts, ValueCounts
+from tfps.data.feature import FeatureSchema
 from tfps.data.shards import (
-    JsonFields,
+    HINT,
+    IndexFile,
     RecordIndex,
     Shard,
     check_files,
@@ -63,20 +66,35 @@ WRITTEN, FOUND = "written", "found"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
-@dataclasses.dataclass(frozen=True)
-class Manifest:
-    """What a dataset holds."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Content:
+    """What file and manifest have in common."""
 
     name: str
-    features: list[dict[str, Any]]
-    labels: list[dict[str, Any]]
+    features: list[FeatureSchema]
+    labels: list[FeatureSchema]
     shards: tuple[Shard, ...]
+    rejected_rows: int
+    best_auc: float | None  # that a planted signal allows
+    origin: str
+    counts: Mapping[str, ValueCounts]  # none where nobody counted
+    collected: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _File(_Content):
+    index: IndexFile
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Manifest(_Content):
+    """What a dataset holds."""
+
     index: RecordIndex
     rejected_rows: int = 0
-    best_auc: float | None = None  # that a planted signal allows
+    best_auc: float | None = None
     origin: str = WRITTEN
-    counts: Counts = dataclasses.field(default_factory=dict)  # none where nobody counted
-    collected: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    counts: Counts = dataclasses.field(default_factory=dict)
     directory: str = ""  # not part of the file
 
     @functools.cached_property  # asked for with each lease
@@ -121,26 +139,14 @@ def write(manifest: Manifest) -> None:
     """Writes index and manifest into their directory; the last act of making a dataset."""
     index = manifest.index.encode()
     file = index_file(manifest.name)
-    content = {
-        "format": FORMAT,
-        "name": manifest.name,
-        "features": manifest.features,
-        "labels": manifest.labels,
-        "shards": [
-            dataclasses.asdict(shard)
-            for shard in with_generations(manifest.directory, manifest.shards)
-        ],
-        "index": {
-            "file": file,
-            "stride": manifest.index.stride,
-            "crc32c": files.checksum_of(index),
-        },
-        "rejected_rows": manifest.rejected_rows,
-        "best_auc": manifest.best_auc,
-        "origin": manifest.origin,
-        "counts": {name: dataclasses.asdict(held) for name, held in manifest.counts.items()},
-        **({"collected": manifest.collected} if manifest.collected else {}),
-    }
+    shards = with_generations(manifest.directory, manifest.shards)
+    stored = _File(
+        **{**_content_of(manifest), "shards": shards},
+        index=IndexFile(file, manifest.index.stride, files.checksum_of(index)),
+    )
+    content = {"format": FORMAT, **dataclasses.asdict(stored)}
+    if not manifest.collected:
+        del content["collected"]
     files.replace(posixpath.join(manifest.directory, file), index, "partial")
     text = json.dumps(content, indent=2) + "\n"
     files.replace(posixpath.join(manifest.directory, FILE), text, "partial")
@@ -160,30 +166,35 @@ def read(directory: str, flag: str = "", may_be_cut: bool = False) -> Manifest:
     where = f"{flag}={directory}" if flag else directory
     try:
         text = _text(directory, where)
-        manifest = _decode(text, where, directory)
-        shards = check_files(directory, manifest.shards, where, may_be_cut)
+        stored = _decode(text, f"{where}: {FILE}")
+        index = read_index(stored.index, directory, where, stored.shards)
+        shards = check_files(directory, stored.shards, where, may_be_cut)
     except (StorageError, tf.errors.OpError) as error:
         raise of_named(error, where) from None
-    return dataclasses.replace(manifest, shards=shards)
+    return Manifest(**{**_content_of(stored), "shards": shards}, index=index, directory=directory)
+
+
+def _content_of(held: _Content) -> dict[str, Any]:
+    return {each.name: getattr(held, each.name) for each in dataclasses.fields(_Content)}
 
 
 def named_files(directory: str) -> tuple[str, ...]:
     """Names of shards and index of the dataset in a directory, none if there is no dataset."""
-    fields = _stored(directory)
-    return _files(fields) if fields else ()
+    stored = _stored(directory)
+    return _files(stored) if stored else ()
 
 
 def files_to_replace(directory: str) -> tuple[str, ...]:
     """The files of the dataset to replace, which tfps must have written."""
-    fields = _stored(directory)
-    if fields is None:
+    stored = _stored(directory)
+    if stored is None:
         return ()
-    if fields.get("origin", str) != WRITTEN:
+    if stored.origin != WRITTEN:
         raise UserError(
             f"{directory} holds TFRecord files that were there before their {FILE}; delete them "
             "yourself, or name another directory"
         )
-    return _files(fields)
+    return _files(stored)
 
 
 def _text(directory: str, where: str) -> str:
@@ -205,54 +216,29 @@ def _text(directory: str, where: str) -> str:
     raise UserError(f"{where} does not exist; run trainer.prepare to make a dataset there")
 
 
-def _stored(directory: str) -> JsonFields | None:
+def _stored(directory: str) -> _File | None:
     """What the manifest in a directory holds; None only where there is none."""
     try:
         with tf.io.gfile.GFile(posixpath.join(directory, FILE), "rb") as file:
             text = file.read().decode("utf-8", errors="replace")
     except tf.errors.NotFoundError:
         return None
-    return JsonFields.decode(text, f"{directory}: {FILE}", FORMAT)
+    return _decode(text, f"{directory}: {FILE}")
 
 
-def _files(fields: JsonFields) -> tuple[str, ...]:
-    shards = [Shard.from_json(each).file for each in fields.objects("shards")]
-    return (*shards, fields.object("index").file())
+def _files(stored: _File) -> tuple[str, ...]:
+    return (*(shard.file for shard in stored.shards), stored.index.file)
 
 
-def _decode(text: str, where: str, directory: str) -> Manifest:
-    fields = JsonFields.decode(text, f"{where}: {FILE}", FORMAT)
-    shards = tuple(map(Shard.from_json, fields.objects("shards")))
-    return Manifest(
-        name=fields.get("name", str),
-        features=list(map(_schema, fields.objects("features"))),
-        labels=list(map(_schema, fields.objects("labels"))),
-        shards=shards,
-        index=read_index(fields.object("index"), directory, where, shards),
-        rejected_rows=fields.get("rejected_rows", int),
-        best_auc=fields.get("best_auc", float | None),
-        origin=fields.get("origin", str),
-        counts=_counts(fields),
-        collected=fields.get("collected", dict | None) or {},
-        directory=directory,
-    )
-
-
-def _counts(fields: JsonFields) -> dict[str, ValueCounts]:
-    """The counts; an older manifest has none."""
-    held = fields.get("counts", dict | None) or {}
-    keys = [each.name for each in dataclasses.fields(ValueCounts)]
-    by_name = {name: fields.object("counts").object(name) for name in held}
-    return {
-        name: ValueCounts(*(each.get(key, int) for key in keys)) for name, each in by_name.items()
-    }
-
-
-def _schema(fields: JsonFields) -> dict[str, Any]:
-    return {
-        "name": fields.get("name", str),
-        "dtype": fields.get("dtype", str),
-        "shape": fields.get("shape", list),
-        "vocabulary_size": fields.get("vocabulary_size", int),
-        "vocabulary_crc32": fields.get("vocabulary_crc32", int),
-    }
+def _decode(text: str, where: str) -> _File:
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{where} is not JSON ({error}); {HINT}") from None
+    found = content.get("format") if isinstance(content, dict) else None
+    if found != FORMAT:
+        raise UserError(f"{where} has format {found!r}, but this version reads {FORMAT}; {HINT}")
+    try:
+        return msgspec.convert(content, _File)
+    except msgspec.ValidationError as error:
+        raise UserError(f"{where}: {error}; {HINT}") from None

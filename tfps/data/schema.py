@@ -2,10 +2,10 @@
 
 import difflib
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tfps.data.examples import Counts, ValueCounts
-from tfps.data.feature import Feature
+from tfps.data.feature import Feature, FeatureSchema
 from tfps.data.manifest import Manifest
 from tfps.errors import UserError, listed
 
@@ -64,7 +64,7 @@ def check(manifest: Manifest, wanted_schema: Schema, flag: str) -> None:
         )
 
 
-def _differences(name: str, held: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
+def _differences(name: str, held: FeatureSchema, wanted: FeatureSchema) -> list[str]:
     return [
         f"{name!r} has {key} {held.get(key)} in the data, but {value} in the config"
         for key, value in wanted.items()

@@ -5,68 +5,24 @@ whenever an object is written, also with the same content.
 """
 
 import dataclasses
-import json
 import logging
 import posixpath
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from tfps.data.tfrecord import Compression
 from tfps.errors import RunError, UserError
 from tfps.storage import files
 from tfps.storage.paths import is_cloud, is_file_name
 
 HINT = "run trainer.prepare again"
-COMPRESSIONS = ("", "GZIP", "ZLIB")
 _log = logging.getLogger(__name__)
 STRIDE = 1024
 _ITEM = np.dtype("<i8")
-
-
-class JsonFields:
-    """The fields of a JSON object in a dataset's manifest."""
-
-    def __init__(self, content: Any, where: str):
-        self._content = content if isinstance(content, dict) else {}
-        self.where = where
-
-    @classmethod
-    def decode(cls, text: str, where: str, number: int) -> "JsonFields":
-        """Reads a text that says it is of format `number`."""
-        try:
-            content = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise UserError(f"{where} is not JSON ({error}); {HINT}") from None
-        found = content.get("format") if isinstance(content, dict) else None
-        if found != number:
-            raise UserError(
-                f"{where} has format {found!r}, but this version reads {number}; {HINT}"
-            )
-        return cls(content, where)
-
-    def get(self, key: str, kind: Any) -> Any:
-        value = self._content.get(key)
-        if not isinstance(value, kind) or isinstance(value, bool):
-            name = getattr(kind, "__name__", kind)
-            raise UserError(f"{self.where}: {key!r} is {value!r}, not a {name}; {HINT}")
-        return value
-
-    def file(self) -> str:
-        """The field `file`: the name of a file in the dataset's directory."""
-        name = self.get("file", str)
-        if not is_file_name(name):
-            raise UserError(f"{self.where}: {name!r} is not the name of a file; {HINT}")
-        return str(name)
-
-    def object(self, key: str) -> "JsonFields":
-        return JsonFields(self.get(key, dict), f"{self.where}: {key}")
-
-    def objects(self, key: str) -> list["JsonFields"]:
-        return [JsonFields(each, f"{self.where}: {key}") for each in self.get(key, list)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,25 +33,28 @@ class Shard:
     records: int
     bytes: int
     crc32c: str  # of the whole file, 8 hexadecimal digits
-    compression: str = ""
+    compression: Compression = ""
     generation: int = 0  # of the object on gs://, new whenever it is written; 0 for a file
 
-    @classmethod
-    def from_json(cls, fields: JsonFields) -> "Shard":
-        compression = fields.get("compression", str)
-        if compression not in COMPRESSIONS:
-            raise UserError(
-                f"{fields.where}: 'compression' is {compression!r}, not one of "
-                f"{', '.join(map(repr, COMPRESSIONS))}; {HINT}"
-            )
-        return cls(
-            fields.file(),
-            fields.get("records", int),
-            fields.get("bytes", int),
-            fields.get("crc32c", str),
-            compression,
-            fields.get("generation", int),
-        )
+    def __post_init__(self) -> None:
+        _check_file_name(self.file)
+
+
+@dataclasses.dataclass(frozen=True)
+class IndexFile:
+    """The file with the index of all shards."""
+
+    file: str
+    stride: int
+    crc32c: str
+
+    def __post_init__(self) -> None:
+        _check_file_name(self.file)
+
+
+def _check_file_name(name: str) -> None:
+    if not is_file_name(name):
+        raise ValueError(f"{name!r} is not the name of a file")
 
 
 def check_files(
@@ -225,24 +184,24 @@ class RecordIndex:
 
 
 def read_index(
-    fields: JsonFields, directory: str, where: str, shards: Sequence[Shard]
+    index: IndexFile, directory: str, where: str, shards: Sequence[Shard]
 ) -> RecordIndex:
     """Reads the index of a dataset, and holds it against its checksum and the shards."""
-    file, stride, crc32c = fields.file(), fields.get("stride", int), fields.get("crc32c", str)
+    file = index.file
     try:
         with tf.io.gfile.GFile(posixpath.join(directory, file), "rb") as opened:
             encoded = opened.read()
     except tf.errors.NotFoundError:
         raise UserError(f"{where}: the index {file} is missing; {HINT}") from None
     found = files.checksum_of(encoded)
-    if found != crc32c:
+    if found != index.crc32c:
         raise UserError(
             f"{where}: the index {file} is not the one that manifest.json was written with (its "
-            f"crc32c is {found}, not {crc32c}); {HINT}"
+            f"crc32c is {found}, not {index.crc32c}); {HINT}"
         )
-    counts = [entries(shard.records, stride, shard.compression) for shard in shards]
+    counts = [entries(shard.records, index.stride, shard.compression) for shard in shards]
     try:
-        return RecordIndex.decode(encoded, stride, counts)
+        return RecordIndex.decode(encoded, index.stride, counts)
     except ValueError as error:
         raise UserError(
             f"{where}: the index {file} does not fit the shards of manifest.json ({error}); {HINT}"

@@ -12,7 +12,7 @@ import functools
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, Any, Literal, NamedTuple, cast
 
 import google_crc32c
 import tensorflow as tf
@@ -23,6 +23,7 @@ HEADER = struct.Struct("<QI")
 FOOTER = struct.Struct("<I")
 _LENGTH = struct.Struct("<Q")
 _MASK_DELTA = 0xA282EAD8
+Compression = Literal["", "GZIP", "ZLIB"]
 
 
 def frame(record: bytes) -> bytes:
@@ -91,7 +92,7 @@ def scan(
             yield StoredRecord(number, offset, None, file.problem)
 
 
-def compression_of(path: str) -> str:
+def compression_of(path: str) -> Compression:
     """How a file is compressed, by its first bytes: "", "GZIP" or "ZLIB"."""
     with tf.io.gfile.GFile(path, "rb") as file:
         head = file.read(HEADER_BYTES)

@@ -24,7 +24,7 @@ EXAMPLES_INPUT = "examples"  # of the second signature
 FORMAT = 2
 TAKES_FEATURES: Literal["features"] = "features"
 TAKES_EXAMPLES: Literal["examples"] = "examples"
-# By signature, what it takes; also for a model whose file does not say.
+# By signature, what it takes.
 SIGNATURES: dict[str, Literal["features", "examples"]] = {
     FEATURES_SIGNATURE: TAKES_FEATURES,
     EXAMPLES_SIGNATURE: TAKES_EXAMPLES,
@@ -55,12 +55,10 @@ class _StoredFeature:
 class _File:
     features: Annotated[list[_StoredFeature], msgspec.Meta(min_length=1)]
     labels: list[_StoredFeature]
-    converted: list[str] = dataclasses.field(default_factory=list)
-    signatures: dict[str, Literal["features", "examples"]] = dataclasses.field(
-        default_factory=lambda: SIGNATURES
-    )
-    sizes: dict[str, Annotated[int, msgspec.Meta(ge=0)]] = dataclasses.field(default_factory=dict)
-    arguments: dict[str, str] = dataclasses.field(default_factory=dict)
+    converted: list[str]
+    signatures: dict[str, Literal["features", "examples"]]
+    sizes: dict[str, Annotated[int, msgspec.Meta(ge=0)]]
+    arguments: dict[str, str]
 
 
 class ExportSchema(NamedTuple):
@@ -70,7 +68,7 @@ class ExportSchema(NamedTuple):
     labels: tuple[Feature, ...]
     converted: list[str]  # features and labels that the config's rows() make of raw cells
     signatures: Mapping[str, str]
-    sizes: Mapping[str, int]  # bytes of each other file by relative path; empty for older models
+    sizes: Mapping[str, int]  # bytes of each other file by relative path
     arguments: Mapping[str, str]
 
     @classmethod

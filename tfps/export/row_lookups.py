@@ -43,34 +43,20 @@ class RowLookups:
     """The row functions of a loaded SavedModel."""
 
     def __init__(self, loaded: Any, schemas: Any, where: str):
-        """Takes `ExportedTable._asdict()` of each table; None for a model of an older version."""
-        self._where = where
-        self._tables: tuple[ExportedTable, ...] | None = None
-        self._functions: dict[str, Any] = {}
-        if schemas is None:
-            return
+        """Takes `ExportedTable._asdict()` of each table."""
         try:
-            self._tables = tuple(ExportedTable(**schema) for schema in schemas)
+            self.tables = tuple(ExportedTable(**schema) for schema in schemas)
         except TypeError:
             raise UserError(
                 f"{where}: 'tables' is not a list of tables with name, rows and dim; {HINT}"
             ) from None
-        names, functions = [t.name for t in self._tables], list(getattr(loaded, ATTRIBUTE, ()))
+        names, functions = [t.name for t in self.tables], list(getattr(loaded, ATTRIBUTE, ()))
         if len(functions) != len(names):
             raise UserError(
                 f"{where} has {len(names)} tables, but the SavedModel gives rows of "
                 f"{len(functions)}; {HINT}"
             )
-        self._functions = dict(zip(names, functions, strict=True))
-
-    @property
-    def tables(self) -> tuple[ExportedTable, ...]:
-        if self._tables is None:
-            raise UserError(
-                f"{self._where} is of a version of tfps that recorded no tables; export the "
-                "model again: python -m trainer.export --checkpoint=JOB_DIR --config=… --output=…"
-            )
-        return self._tables
+        self._functions: dict[str, Any] = dict(zip(names, functions, strict=True))
 
     def rows(self, table: str, ids: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """Some rows of a table, `[*shape, dim]` float32; keys may be strings."""

@@ -277,7 +277,8 @@ def _write(
         return found, schema
     del serving
     gc.collect()  # a Keras model holds itself, and its tables are needed once more
-    loaded = ExportedModel(written, tf.saved_model.load(written), schema)
+    readable = {**schema, "sizes": {}}  # not all is written yet
+    loaded = ExportedModel(written, tf.saved_model.load(written), readable)
     return sample.refuse_different(loaded.predict), schema
 
 

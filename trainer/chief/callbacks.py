@@ -124,17 +124,10 @@ class Callbacks:
             _log.info("the learning rate is %g from now on", rate)
             ps_calls("setting the learning rate", lambda: rates.set(rate, store.steps()))
 
-    def begin(
-        self, trained: Sequence[tuple[TrainedEpoch, Mapping[str, float] | None]], epochs: int
-    ) -> None:
+    def begin(self, trained: Sequence[tuple[TrainedEpoch, Mapping[str, float] | None]]) -> None:
         """Starts and replays trained epochs, each with its evaluation's metrics or None."""
-        if self._callbacks and epochs:
+        if self._callbacks and trained:
             _log.info("callbacks hear of %d epochs that are trained already", len(trained))
-        if self._callbacks and epochs > len(trained):
-            _log.warning(
-                "an earlier version of tfps trained %d epochs, of which callbacks do not hear",
-                epochs - len(trained),
-            )
         self._call("on_train_begin", {})
         for epoch, metrics in trained:
             self.begin_epoch(epoch.number)

@@ -101,7 +101,7 @@ class Training:
             _log.info("all %d epochs are trained already", self._train.epochs)
         self._evaluate_resumed()
         trained = [(x, self._evaluations.metrics_after(x)) for x in self._losses.epochs]
-        self._callbacks.begin(trained, self._queue.epoch)
+        self._callbacks.begin(trained)
         with self._saver:
             while self._goes_on():
                 self._callbacks.push_learning_rate(self._store, self._ps_calls)

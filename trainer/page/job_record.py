@@ -31,7 +31,7 @@ class JobRecord:
 
     job_dir: JobDir
     report: Report
-    events: Sequence[RunEvent]  # in order; none of a job of an earlier version
+    events: Sequence[RunEvent]  # in order
     # Points of ROC and calibration by metric and curve, of the best evaluation, else of the last.
     curves: Mapping[str, Mapping[str, Sequence[Sequence[float]]]] = dataclasses.field(
         default_factory=dict

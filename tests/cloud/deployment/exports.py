@@ -4,6 +4,7 @@ import json
 import pathlib
 
 from tfps.data.feature import Feature
+from tfps.export import exported_files
 from tfps.storage import objects
 
 FEATURES = (
@@ -14,31 +15,33 @@ FEATURES = (
 RAGGED = (*FEATURES, Feature("tags", "int64", (None,), 50))
 LABEL = Feature("clicked", "int64", vocabulary=2)
 GRAPH = "saved_model.pb"
-# The first entry, which alone is read: an empty key, and how many data files there are.
-INDEX = b"\0\0\2\x08%c and what the variables are"
 WARM_UP = "assets.extra/tf_serving_warmup_requests"
 
 
-def files(features=FEATURES, data_bytes=1000, shards=1, has_sizes=True, **facts):
+def files(
+    features=FEATURES, data_bytes=1000, shards=1, graph=b"graph", warm_up=b"requests", **facts
+):
     """Contents of a version's files by their paths."""
-    schema = {
-        "format": 2,
-        "features": [feature.schema() for feature in features],
-        "labels": [LABEL.schema()],
-        **facts,
-    }
     data = {
         f"variables/variables.data-{k:05d}-of-{shards:05d}": b"x" * data_bytes
         for k in range(shards)
     }
     content = {
-        GRAPH: b"graph",
-        "variables/variables.index": INDEX % shards,
-        WARM_UP: b"requests",
+        GRAPH: graph,
+        "variables/variables.index": b"index",
+        **({WARM_UP: warm_up} if warm_up else {}),
         **data,
     }
-    if has_sizes:
-        schema = {"sizes": {name: len(each) for name, each in content.items()}, **schema}
+    schema = {
+        "format": exported_files.FORMAT,
+        "features": [x if isinstance(x, dict) else x.schema() for x in features],
+        "labels": [LABEL.schema()],
+        "converted": [],
+        "signatures": exported_files.SIGNATURES,
+        "sizes": {name: len(each) for name, each in content.items()},
+        "arguments": {},
+        **facts,
+    }
     return {**content, "schema.json": json.dumps(schema).encode()}
 
 

@@ -57,15 +57,3 @@ def test_no_file_of_it_may_be_cut_short_or_be_missing(copy):
             ServedModel.read(str(copy))
         (copy / name).write_bytes(content)
     assert ServedModel.read(str(copy)).version == 1
-
-
-def test_an_index_says_how_many_data_files_a_model_without_sizes_has(copy):
-    schema = json.loads((copy / "schema.json").read_text())
-    del schema["sizes"]
-    (copy / "schema.json").write_text(json.dumps(schema))
-    assert ServedModel.read(str(copy)).version == 1
-    [data] = copy.glob("variables/variables.data-*")
-    data.rename(data.with_name("variables.data-00000-of-00002"))
-    (copy / "variables/variables.data-00001-of-00002").touch()
-    with pytest.raises(UserError, match=r"it has no variables/variables\.data-00000-of-00001"):
-        ServedModel.read(str(copy))

@@ -34,8 +34,9 @@ RECORDS = {
 @pytest.fixture(name="model")
 def model_fixture(tmp_path):
     """A model of features of every kind, with the requests that an export has."""
-    exports.write(tmp_path, 1, features=FEATURES, has_sizes=False)
-    write_warm_up(f"{tmp_path}/export/1", FEATURES, RECORDS)
+    write_warm_up(str(tmp_path), FEATURES, RECORDS)
+    requests = (tmp_path / exports.WARM_UP).read_bytes()
+    exports.write(tmp_path, 1, features=FEATURES, warm_up=requests)
     return ServedModel.read(str(tmp_path))
 
 
@@ -69,6 +70,5 @@ def test_a_file_of_something_else_is_refused(model, content):
 
 
 def test_a_model_may_have_none(tmp_path):
-    exports.write(tmp_path, 1, has_sizes=False)
-    (tmp_path / "export/1" / exports.WARM_UP).unlink()
+    exports.write(tmp_path, 1, warm_up=b"")
     assert sample_records.read(ServedModel.read(str(tmp_path))) == ("", ())

@@ -1,7 +1,6 @@
 """What is known of an exported model by its files alone."""
 
 import dataclasses
-import json
 
 import pytest
 
@@ -10,8 +9,6 @@ from tests.cloud.deployment import exports
 from tests.local_cloud.cloud_fixture import cloud_fixture, cloud_process_fixture  # noqa: F401
 from tests.local_cloud.settings import Fault
 from tfps.errors import UserError
-from tfps.export import exported_files
-from tfps.export.exported_files import ExportSchema
 
 
 @pytest.fixture(name="job_dir", params=["local", "gs"])
@@ -38,18 +35,6 @@ def test_a_model_is_found_by_its_job_its_export_or_its_version(job_dir):
     assert ServedModel.read(f"{job_dir}/export/") == newest
     second = dataclasses.replace(newest, version=2)
     assert ServedModel.read(job_dir, 2) == ServedModel.read(f"{job_dir}/export/2") == second
-
-
-def test_a_file_that_does_not_name_signatures_is_of_a_model_with_both(tmp_path):
-    def signatures(job_dir):
-        content = (job_dir / "export/1/schema.json").read_bytes()
-        return ExportSchema.of(exported_files.decode(content, "it"), "it").signatures
-
-    exports.write(tmp_path, 1)
-    assert signatures(tmp_path) == {"serving_default": "features", "serving_examples": "examples"}
-    other = {"serving_default": "examples"}
-    exports.write(tmp_path / "other", 1, signatures=other)
-    assert signatures(tmp_path / "other") == other
 
 
 def test_a_relative_path_is_made_absolute(tmp_path, monkeypatch):
@@ -101,38 +86,6 @@ def test_a_file_that_was_exported_and_is_not_there_is_told(tmp_path):
         ServedModel.read(str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("saved_model.pb", b"", "saved_model.pb is empty; export the model again"),
-        ("variables/variables.index", b"", "variables/variables.index is empty"),
-        ("variables/variables.index", b"index", "variables.index is no index of variables"),
-        ("variables/variables.index", b"\0\0\2\x08", "variables.index is no index of variables"),
-        ("variables/variables.index", b"\0\0\2\x08\0", "variables.index is no index of variables"),
-        (
-            "variables/variables.index",
-            exports.INDEX % 3,
-            "has no variables/variables.data-00000-of",
-        ),
-        (
-            "variables/variables.data-00000-of-00002",
-            None,
-            "has no variables/variables.data-00000-of",
-        ),
-    ],
-)
-def test_of_a_model_without_sizes_it_is_told_what_can_be_known(tmp_path, name, content, message):
-    path = exports.write(tmp_path, 1, shards=2, has_sizes=False) / "export" / "1" / name
-    assert ServedModel.read(str(tmp_path)).variables_bytes == 2000
-    if content is None:
-        path.unlink()
-    else:
-        path.write_bytes(content)
-    with pytest.raises(UserError) as error:
-        ServedModel.read(str(tmp_path))
-    assert message in str(error.value)
-
-
 def test_what_no_server_takes_for_a_version_is_passed_over(tmp_path):
     job_dir = exports.write(tmp_path, 3)
     for name in ("refused", "4.tmp", "07", "-1", "1" * 30):
@@ -157,40 +110,25 @@ def test_what_is_not_there(tmp_path, path, version, message):
         ServedModel.read(place, version)
 
 
+def schema(**facts):
+    return exports.files(**facts)["schema.json"]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"{", "is not JSON"),
         (b"[]", "has format None"),
         (b'{"format": 3}', "has format 3, but this version reads 2"),
-        (b'{"format": 2, "features": []}', r"at `\$\.features`; export the model again"),
+        (b'{"format": 2}', "missing required field `features`; export the model again"),
+        (schema(features=[]), r"at `\$\.features`; export the model again"),
+        (schema(features=[{"name": 1}]), r"at `\$\.features\[0\]\.name`"),
         (
-            json.dumps({"format": 2, "features": [{"name": 1}], "labels": []}).encode(),
-            r"at `\$\.features\[0\]\.name`",
-        ),
-        (
-            json.dumps(
-                {
-                    "format": 2,
-                    "features": [exports.LABEL.schema()],
-                    "labels": [],
-                    "signatures": {"serving_default": "rows"},
-                }
-            ).encode(),
+            schema(signatures={"serving_default": "rows"}),
             r"Invalid enum value 'rows' - at `\$\.signatures\[\.\.\.\]`",
         ),
         *(
-            (
-                json.dumps(
-                    {
-                        "format": 2,
-                        "features": [exports.LABEL.schema()],
-                        "labels": [],
-                        "sizes": sizes,
-                    }
-                ).encode(),
-                r"- at `\$\.sizes",
-            )
+            (schema(sizes=sizes), r"- at `\$\.sizes")
             for sizes in ([], {"saved_model.pb": -1}, {"saved_model.pb": "5"})
         ),
     ],

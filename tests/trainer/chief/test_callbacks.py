@@ -130,7 +130,7 @@ def test_strangers_callbacks_say_of_the_same_epochs_what_they_say_in_fit(tmp_pat
     callbacks = Callbacks(strangers(ours), 0.05, {"epochs": EPOCHS})
     evaluated = [{"loss": line["val_loss"], "mae": line["val_mae"]} for line in expected]
     trained = [TrainedEpoch(line["epoch"], 0, line["loss"]) for line in expected]
-    callbacks.begin(list(zip(trained[:2], evaluated[:2], strict=True)), 2)  # by another process
+    callbacks.begin(list(zip(trained[:2], evaluated[:2], strict=True)))  # by another process
     for epoch, metrics in zip(trained[2:], evaluated[2:], strict=True):
         assert callbacks.reason_to_stop is None
         callbacks.begin_epoch(epoch.number)
@@ -155,7 +155,7 @@ def test_every_hook_of_an_epoch_is_heard_in_the_order_of_fit(tmp_path):
     ours, theirs = [], []
     compiled().fit(X, Y, BATCH, 2, 0, listening(theirs), validation_data=(X, Y))
     callbacks = Callbacks(listening(ours), 0.05, {})
-    callbacks.begin([], 0)
+    callbacks.begin([])
     losses = NO_LOSSES
     for number in range(2):
         callbacks.begin_epoch(number)

@@ -47,12 +47,12 @@ def exported_fixture(tmp_path_factory):
     directory = tmp_path_factory.mktemp("export")
     records = {"user": np.arange(3), "context": np.ones((3, 2), np.float32)}
     write_warm_up(str(directory), FEATURES, records)
-    content = exports.files(FEATURES, signatures=SIGNATURES, has_sizes=False)
-    content[exports.WARM_UP] = (directory / exports.WARM_UP).read_bytes()
+    warm_up = (directory / exports.WARM_UP).read_bytes()
 
     def exported(number, job="run", graph=b"graph"):
         bucket = objects.client().bucket("bucket")
-        for name, text in {**content, exports.GRAPH: graph}.items():
+        content = exports.files(FEATURES, graph=graph, warm_up=warm_up, signatures=SIGNATURES)
+        for name, text in content.items():
             bucket.blob(f"{job}/export/{number}/{name}").upload_from_string(text)
         return f"gs://bucket/{job}"
 
