@@ -115,10 +115,10 @@ class Sweep:
 _OF_A_MODEL = ("tfps-1ps", STEP, "tutorial-tf_keras")
 _OF_A_SWEEP = (*_OF_A_MODEL, "torch-rpc", "torch-rpc-files", WIRE)
 
-# Not the loops whose optimizers read or send whole tables for every step.
+# Not the loops that send whole tables for every step.
 _OF_THE_DLRM = (
     *("tfps-1ps", STEP, "tutorial-tf_keras", "torch-rpc", "torch-rpc-files"),
-    *("torchrec", "torchrec-files", "torchrec-dmp", "torch-ddp"),
+    *("torchrec", "torchrec-files", "torchrec-dmp", "torch-ddp", FIT),
 )
 
 SWEEPS = {
@@ -158,7 +158,7 @@ SWEEPS = {
     ),
     "dlrm_tables": Sweep(
         "optimizer",
-        "The DLRM with keys, and with Adam",
+        "The DLRM with Adagrad, and with Adam",
         {
             Case("dlrm", max(KAGGLE_IDS)): ("tfps-1ps", KEYS),
             Case("dlrm", max(KAGGLE_IDS), optimizer="adam"): ("tfps-1ps", LAZY, "torch-rpc"),
