@@ -1,10 +1,9 @@
 """The command line of a program with a --target, each of which has flags of its own."""
 
 import importlib
-import re
 import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from absl import flags
@@ -12,14 +11,10 @@ from absl import flags
 from cloud import remote_target
 from cloud.help_text import help_text
 from cloud.job_spec import split_at_tasks
-from tfps.cluster.spec import JOBS
-from tfps.errors import RunError, UserError
+from tfps.errors import RunError, UserError, printable
 
 DefineFlags = Callable[[flags.FlagValues], None]
 WRONG_FLAGS = (flags.Error, ValueError)  # what absl raises; the latter of --noFLAG=value
-_FORMER = re.compile(
-    rf"--?(?:({'|'.join(JOBS)})_)?(machine|cpus|memory|disk_gb|disk_type|accelerator)(?:=(.*))?"
-)
 
 
 def positive(flag: str, text: str) -> int:
@@ -51,10 +46,11 @@ def run_launcher(
 ) -> int:
     """Runs a launcher with the tasks' arguments, those after `--`; returns its exit code.
 
-    `text` is what its help begins with. A user's mistake is one message and code 2.
+    `text` is what its help begins with.
     """
     before, of_tasks = split_at_tasks(argv)
-    try:
+
+    def launch() -> int:
         try:
             own = values(before)[1:]
         except WRONG_FLAGS as error:
@@ -65,10 +61,18 @@ def run_launcher(
         if own:
             raise UserError(f"unexpected argument {own[0]!r}: put the tasks' arguments after --")
         return run(tuple(of_tasks))
+
+    return guarded(launch)
+
+
+def guarded(run: Callable[[], int]) -> int:
+    """Runs a program; a mistake or a failure is one message, with its exit code."""
+    try:
+        return run()
     except (UserError, RunError) as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201 - an entry point's message
+        print(f"error: {printable(str(error))}", file=sys.stderr)  # noqa: T201 - an entry point's
         return error.exit_code
-    except KeyboardInterrupt:  # before the first task was started, or after the last had ended
+    except KeyboardInterrupt:
         return 128 + signal.SIGINT
 
 
@@ -78,19 +82,6 @@ def explain(error: Exception, program: str, has_tasks: bool) -> str:
     if has_tasks and isinstance(error, flags.UnrecognizedFlagError):
         text += f". Flags of the tasks stand behind --: {program} … -- --{error.flagname}=…"
     return text
-
-
-def refuse_former(argv: Iterable[str]) -> None:
-    """Refuses the flags that are gone, with what to write instead."""
-    for text in argv:
-        if text == "--apply":
-            raise UserError("--apply is gone: leave it out, and give --dry_run to send nothing")
-        match = _FORMER.fullmatch(text)
-        if not match or (match[2] == "machine" and not match[1] and "=" in (match[3] or "=")):
-            continue
-        role = f"{match[1]}:" if match[1] else ""
-        key = "type" if match[2] == "machine" else match[2]
-        raise UserError(f"{text}: write --machine={role}{key}={match[3] or 'VALUE'}")
 
 
 class CommandLine:
@@ -134,7 +125,6 @@ class CommandLine:
     def parse(self, argv: Sequence[str]) -> tuple[list[str], list[str]]:
         """Parses the flags; returns what else stands before `--`, and what after."""
         before, of_tasks = split_at_tasks(argv)
-        refuse_former(before)
         self.values.set_gnu_getopt(True)  # flags may stand behind the verb
         try:
             own = self.values(before)[1:]

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from cloud import deployment_flags, remote_target
+from cloud import command_line, deployment_flags, remote_target
 from cloud.command_line import CommandLine
 from cloud.deployment.deployment import ServerSettings
 from cloud.deployment.target import OF_NAME, VERBS, DeployTarget
-from tfps.errors import RunError, UserError
+from tfps.errors import UserError
 from tfps.job_dir import JobDir
 from tfps.storage.paths import is_local
 
@@ -31,22 +31,20 @@ _PROGRAM = "python -m cloud.deploy"
 
 def main(argv: Sequence[str]) -> int:
     """Renders, makes or manages one deployment; 2 for a mistake of the user, 3 of a platform."""
-    try:
-        line = CommandLine(_PROGRAM, _TARGETS, deployment_flags.define)
-        own, rest = line.parse(argv)
-        if line.values.help:
-            print(line.help(__doc__ or ""))  # noqa: T201 - asked for
-            return 0
-        verb, name = _verb([*own, *rest], line.values)
-        target: DeployTarget = line.target()
-        if verb == "deploy":
-            return _deploy(target, line.values)
-        return int(getattr(target, verb)(*name))
-    except (UserError, RunError) as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201 - an entry point's message
-        return error.exit_code
-    except KeyboardInterrupt:
-        return 130
+    return command_line.guarded(lambda: _run(argv))
+
+
+def _run(argv: Sequence[str]) -> int:
+    line = CommandLine(_PROGRAM, _TARGETS, deployment_flags.define)
+    own, rest = line.parse(argv)
+    if line.values.help:
+        print(line.help(__doc__ or ""))  # noqa: T201 - asked for
+        return 0
+    verb, name = _verb([*own, *rest], line.values)
+    target: DeployTarget = line.target()
+    if verb == "deploy":
+        return _deploy(target, line.values)
+    return int(getattr(target, verb)(*name))
 
 
 def check(deploy_to: str, job_dir: str, *, here: bool) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from tfps.cluster.spec import CLUSTER_SPEC, JOBS, TF_CONFIG, TF_CONFIG_FILE
 from tfps.cluster.tf_config import LAST_PORT, chief_worker_port_of
 from tfps.errors import UserError
-from tfps.experiment import field_flags
 from tfps.job_dir.size import Size
 
 _NAME = r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?"
@@ -197,7 +196,6 @@ def _check_arguments(spec: JobSpec) -> None:
         )
     if spec.module != "trainer.task":
         return
-    field_flags.refuse_former(spec.arguments)
     if not spec.argument("flagfile"):  # which may have them
         for name in ("config", "job_dir"):
             if not spec.argument(name):

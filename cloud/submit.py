@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from cloud import deploy, job_flags, job_spec, remote_target
+from cloud import command_line, deploy, job_flags, job_spec, remote_target
 from cloud.command_line import CommandLine
 from cloud.job_spec import JobSpec
 from cloud.target import Target
-from tfps.errors import RunError, UserError
+from tfps.errors import UserError
 
 _TARGETS = {
     "local": "cloud.local.target",
@@ -43,23 +43,21 @@ def _define_flags(values: flags.FlagValues) -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Renders, sends or manages one job; 2 for a user's mistake, 3 if platform or job failed."""
-    try:
-        line = CommandLine(_PROGRAM, _TARGETS, _define_flags, has_tasks=True)
-        values = line.values
-        own, arguments = line.parse(argv)
-        if values.help:
-            print(line.help(__doc__ or ""))  # noqa: T201 - asked for
-            return 0
-        verb, job = _verb(own, arguments, values)
-        target: Target = line.target()
-        if verb == "submit":
-            return _submit(target, arguments, values)
-        return int(getattr(target, verb)(*job))
-    except (UserError, RunError) as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201 - an entry point's message
-        return error.exit_code
-    except KeyboardInterrupt:
-        return 130
+    return command_line.guarded(lambda: _run(argv))
+
+
+def _run(argv: Sequence[str]) -> int:
+    line = CommandLine(_PROGRAM, _TARGETS, _define_flags, has_tasks=True)
+    values = line.values
+    own, arguments = line.parse(argv)
+    if values.help:
+        print(line.help(__doc__ or ""))  # noqa: T201 - asked for
+        return 0
+    verb, job = _verb(own, arguments, values)
+    target: Target = line.target()
+    if verb == "submit":
+        return _submit(target, arguments, values)
+    return int(getattr(target, verb)(*job))
 
 
 def _verb(

@@ -110,11 +110,6 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     """Loads what a name of `__all__` stands for."""
-    if name == "Mode":
-        raise AttributeError(
-            "tfps.Mode is gone: each mode is a class with its own settings, such as "
-            "tfps.Sync(backup_workers=1) or tfps.Async()"
-        )
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_MODULES[name]), name)

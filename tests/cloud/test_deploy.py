@@ -76,8 +76,6 @@ def test_the_package_that_a_job_will_need_is_looked_for_before(monkeypatch, abse
             "undeploy takes no --machine; leave it",
         ),
         (("--", "x"), "unexpected argument 'x'"),
-        (("--cpus=4",), "--cpus=4: write --machine=cpus=4"),
-        (("--machine=n2",), "--machine=n2: write --machine=type=n2"),
         (("--no_such_flag",), "`python -m cloud.deploy --help` lists the flags"),
     ],
 )

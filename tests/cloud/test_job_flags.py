@@ -1,7 +1,7 @@
 import pytest
 from absl import flags
 
-from cloud import command_line, job_flags
+from cloud import job_flags
 from cloud.job_spec import JobSpec, Role
 from tfps.errors import UserError
 
@@ -126,18 +126,3 @@ def test_flags_that_describe_no_job(given, message):
         build(*given)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("--worker_cpus=8", "--worker_cpus=8: write --machine=worker:cpus=8"),
-        ("--memory=16GiB", "--memory=16GiB: write --machine=memory=16GiB"),
-        ("--machine=n2-standard-8", "write --machine=type=n2-standard-8"),
-        ("--ps_machine", "--ps_machine: write --machine=ps:type=VALUE"),
-    ],
-)
-def test_former_flags_of_machines_are_refused_with_the_new_spelling(given, message):
-    with pytest.raises(UserError, match=message):
-        command_line.refuse_former(["submit", given])
-    command_line.refuse_former(["--machine=type=n2-standard-8", "--machine", "ps:cpus=8"])

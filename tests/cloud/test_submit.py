@@ -81,7 +81,6 @@ def test_the_extra_of_an_absent_package_is_named():
         (("--target=moon",), "value should be one of <local|vertex"),
         (("--target=local", "list"), "--target=local has no list: it keeps no jobs to speak of"),
         (("--nospot=true",), "error: --nospot=true does not take an argument; `python -m cloud.s"),
-        (("--worker_cpus=8", "--target=local", "--", *JOB), "write --machine=worker:cpus=8"),
         (("--target=local", "--project=p", "--", *JOB), "--project is of --target=vertex, not loc"),
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from tfps import python_config
 from tfps.errors import UserError
-from tfps.experiment.experiment import Experiment
+from tfps.experiment.experiment import Data, Experiment, Train
 from tfps.experiment.mode import MODES, Mode
 
 _T = TypeVar("_T")
@@ -74,6 +74,20 @@ def apply(experiment: Experiment, overrides: Sequence[str]) -> Experiment:
         if each.names[0] == "mode" and len(each.names) > 1:
             _check_mode_field(experiment.mode, each.names[1], each.where)
     return _replaced(experiment, given)
+
+
+def paths_to(name: str) -> list[str]:
+    """The fields of any experiment that a name is the last of: `train.epochs` of `epochs`."""
+    kinds: dict[str, list[type]] = {
+        "data": [Data],
+        "train": [Train],
+        "mode": list(MODES.values()),
+    }
+    found = [".".join(_MODE)] if name == _MODE[0] else []
+    for holder, some in kinds.items():
+        if any(name in _fields_of(kind) for kind in some):
+            found.append(f"{holder}.{name}")
+    return found
 
 
 def _read(override: str) -> _Override:
@@ -152,8 +166,12 @@ def _value(current: Any, kind: Any, given: Sequence[_Override], path: str) -> An
 
 def _fields(holder: Any) -> dict[str, Any]:
     """The fields of a dataclass that can be set, with their annotations."""
-    kinds = typing.get_type_hints(type(holder))
-    return {each.name: kinds[each.name] for each in dataclasses.fields(holder) if each.init}
+    return _fields_of(type(holder))
+
+
+def _fields_of(of: Any) -> dict[str, Any]:
+    kinds = typing.get_type_hints(of)
+    return {each.name: kinds[each.name] for each in dataclasses.fields(of) if each.init}
 
 
 def _parsed(kind: Any, text: str, where: str) -> Any:

@@ -1,5 +1,6 @@
 """Flags of what to train: the config, and its fields by their dotted names."""
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -26,10 +27,21 @@ flags.DEFINE_string(
 
 def take(arguments: Sequence[str]) -> list[str]:
     """Takes the flags of fields out of a command line, and out of the files of its --flagfile."""
-    every = _FLAGS.read_flags_from_files(list(arguments))
-    field_flags.refuse_former(every)
-    _fields[:], rest = field_flags.split(every)
+    _fields[:], rest = field_flags.split(_FLAGS.read_flags_from_files(list(arguments)))
+    for argument in rest:
+        match = re.fullmatch(r"--?(\w+)(?:=.*)?", argument, re.DOTALL)
+        if match and match[1] not in _FLAGS:
+            _refuse_last_name(argument, match[1])
     return rest
+
+
+def _refuse_last_name(argument: str, name: str) -> None:
+    """Refuses a field without its path, such as --epochs=3."""
+    from tfps.experiment import overrides
+
+    if paths := overrides.paths_to(name):
+        ways = " or ".join(f"--{path}=…" for path in paths)
+        raise UserError(f"{argument} is no flag, but a field of the config is: write {ways}")
 
 
 def fields() -> tuple[str, ...]:

@@ -345,12 +345,6 @@ def test_a_dry_run_sends_nothing(cluster, capfd):
     assert cluster.requests == []
 
 
-def test_the_flag_that_is_gone_is_refused(cluster, capfd):
-    assert send("--apply") == 2
-    assert "--apply is gone: leave it out" in capfd.readouterr().err
-    assert cluster.requests == []
-
-
 def test_a_machine_without_kubectl_is_named_before_anything_is_sent(cluster, capfd, monkeypatch):
     monkeypatch.setenv("PATH", "/no/such/directory")
     assert send() == 2
