@@ -102,7 +102,7 @@ def test_a_shuffled_copy_goes_to_another_directory(tmp_path: Path) -> None:
     again = copy_shuffled(SMOKE, files_to_copy(f"{data}/*.tf*"), output, seed=1, overwrite=True)
     assert [shard.crc32c for shard in again.shards] == [shard.crc32c for shard in made.shards]
     with pytest.raises(UserError, match=r"--output=.*data/ holds files of --data"):
-        copy_shuffled(SMOKE, files_to_copy(str(data)), f"{data}/", seed=1)
+        copy_shuffled(SMOKE, files_to_copy(str(data)), f"{tmp_path}/./data/", seed=1)
     write(data / "c.tfrecord", [record(1), b"no example"])
     with pytest.raises(
         UserError, match=r"c\.tfrecord: record 1 \(byte \d+\) is no tf.* is not cop"

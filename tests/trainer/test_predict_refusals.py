@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.export_schema import schema
 from tests.prediction_model import (
     FEATURES,
     LABEL,
@@ -78,9 +79,7 @@ def test_a_model_with_another_schema(model, tmp_path, changes, message):
 def test_a_model_without_the_signature(tmp_path):
     module = Score(1)
     tf.saved_model.save(module, str(tmp_path), signatures={"other": module.serve})
-    (tmp_path / "schema.json").write_text(
-        json.dumps({"format": 2, "features": [FEATURES[0].schema()], "labels": [LABEL.schema()]})
-    )
+    (tmp_path / "schema.json").write_text(json.dumps(schema(FEATURES[:1], [LABEL])))
     with pytest.raises(UserError, match=r"no signature 'serving_default' \(found: other\)"):
         ExportedModel.load(str(tmp_path))
 

@@ -136,8 +136,17 @@ class RowFormat:
                 for column in field.columns
                 for text in field.texts(cells[column])
             ]
+            if not field.has_list and len(several) != 1:
+                raise _no_cell(where, name, field.columns[0], len(several))
             values[name] = several if field.has_list else several[0]
         return values
+
+
+def _no_cell(where: str, field: str, column: str, count: int) -> BadRow:
+    what = f"a list of {count}" if count else "an empty list"
+    bad = BadRow(f"{where} column {column}: is {what}, not one value")
+    bad.empty_field = "" if count else field
+    return bad
 
 
 def _value(

@@ -53,7 +53,9 @@ class PartsOf:
     form: str
 
     def to_json(self) -> dict[str, Any]:
-        return {"format": _FORMAT, **dataclasses.asdict(self), "checkpoint": list(self.checkpoint)}
+        path, saved_at = self.checkpoint
+        own = {"checkpoint": [canonical(path), saved_at]}  # however it was named
+        return {"format": _FORMAT, **dataclasses.asdict(self), **own}
 
 
 class PredictionParts:
@@ -82,8 +84,9 @@ class PredictionParts:
         """Appends records to their shard's part, which `is_last` ends before another begins."""
         if self._file is None:
             path = posixpath.join(self._directory, self.name(shard))
-            self._file = PredictionsFile(path, overwrite=True)
-            self._file.open()
+            file = PredictionsFile(path, overwrite=True)
+            file.open()
+            self._file = file
         kept = {name: result.labels[name] for name in self._of.keep}
         labels = {name: result.labels[name] for name in self._labels}
         self._file.write(kept, labels, result.predictions)
@@ -126,20 +129,11 @@ class PredictionParts:
             return
         except json.JSONDecodeError:
             found = None
-        if _of_one_spelling(found) != _of_one_spelling(wanted):
+        if found != wanted:
             raise UserError(
                 f"{self._directory} has predictions of another checkpoint, of other data or in "
                 "another form; delete them, or name another --job_dir"
             )
-
-
-def _of_one_spelling(content: Any) -> Any:
-    """What `to_json` gave, whose checkpoint may have been named by another path to it."""
-    try:
-        path, saved_at = content["checkpoint"]
-        return {**content, "checkpoint": [canonical(path), saved_at]}
-    except (KeyError, TypeError, ValueError):  # something else stands there
-        return content
 
 
 def _json(content: dict[str, Any]) -> bytes:

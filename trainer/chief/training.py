@@ -1,5 +1,6 @@
 """The chief's outer loop: train to the next checkpoint, save, evaluate; export at the end."""
 
+import functools
 import logging
 import time
 from collections.abc import Callable
@@ -242,6 +243,7 @@ class Training:
                 "looking for rows to forget", lambda: self._forgetting.forget(steps, records)
             )
         counts, history = self._counts(), self._state.history()
+        own_rate = self._callbacks.learning_rate  # before it is that of the next epoch
         following, data = self._following, self._inputs.data.train
         since = following.trained() if following else [data.of_epoch(epoch)]
 
@@ -259,7 +261,8 @@ class Training:
             saves = self._saver.report()
             self._report.update(checkpoint=checkpoint.path, checkpoints=saves, **counts, **history)
             observer = self._state.observer
-            observer.saved(checkpoint, saves, counts["staleness"], self._learning_rate)
+            rate_after = functools.partial(self._learning_rate, own_rate)
+            observer.saved(checkpoint, saves, counts["staleness"], rate_after)
             of = f", what was touched since {checkpoint.base.name}" if checkpoint.increment else ""
             _log.info("saved %s: %s%s", checkpoint.path, byte_size.show(checkpoint.size), of)
 
@@ -282,12 +285,12 @@ class Training:
         """Number of updates of the parameters."""
         return self._ps_calls("reading counters", self._store.steps)
 
-    def _learning_rate(self, steps: int) -> float:
-        """The learning rate of the dense parameters after so many updates."""
+    def _learning_rate(self, own: float | None, steps: int) -> float:
+        """The learning rate of the dense parameters after some updates; `own` is the callbacks'."""
         rate = self._inputs.plan.rules.dense.config["learning_rate"]
-        if isinstance(rate, (int, float)):
-            return self._callbacks.learning_rate or float(rate)
-        return float(rate(steps))
+        if not isinstance(rate, (int, float)):
+            return float(rate(steps))
+        return float(rate) if own is None else own
 
     def _counts(self) -> dict[str, Any]:
         """What changes in the report as the run continues."""

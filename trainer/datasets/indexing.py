@@ -24,6 +24,7 @@ from tfps.experiment.experiment import Experiment
 from tfps.storage import files, objects
 from tfps.storage.failures import StorageError
 from tfps.storage.objects import Use
+from tfps.storage.paths import canonical
 from trainer.console import file_progress
 from trainer.console.file_progress import FileProgress
 from trainer.console.inspection_text import say_counts, warn_of_sorted
@@ -158,7 +159,7 @@ def copy_shuffled(
 ) -> Manifest:
     """Writes a dataset of all records of some files, with as many shards as files."""
     schema = experiment.task.schema()
-    if output.rstrip("/") in {posixpath.dirname(path) for path in paths}:
+    if canonical(output) in {canonical(posixpath.dirname(path)) for path in paths}:
         raise UserError(
             f"--output={output} holds files of --data, which stay as they are; name another "
             "directory"

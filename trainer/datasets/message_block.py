@@ -64,13 +64,17 @@ def row_of(partition: Partition, message: Message) -> Row:
     where = f"{partition} offset {message.offset}"
     try:
         found = json.loads(message.content)
-    except ValueError as error:
+        if b"\\u" in message.content or b"\xed" in message.content:
+            json.dumps(found, ensure_ascii=False).encode()  # half a pair of surrogates is no text
+    except (ValueError, RecursionError) as error:
         raise BadRow(f"{where}: {error}") from None
     if not isinstance(found, dict):
         raise BadRow(f"{where}: is no JSON object")
     for name, value in found.items():
-        if isinstance(value, dict):
-            raise BadRow(f"{where}: column {name!r} is an object, not a cell or a list of them")
+        cells = value if isinstance(value, list) else [value]
+        if any(isinstance(cell, dict | list) for cell in cells):
+            what = "an object" if isinstance(value, dict) else "a list of objects or lists"
+            raise BadRow(f"{where}: column {name!r} is {what}, not a cell or a list of them")
     return found
 
 
@@ -78,7 +82,7 @@ def _column(arrow: Any, values: Sequence[Any]) -> Any:
     """The cells of a column; as text where messages do not agree on their type."""
     try:
         return arrow.array(values)
-    except (arrow.ArrowInvalid, arrow.ArrowTypeError):
+    except (arrow.ArrowInvalid, arrow.ArrowTypeError, OverflowError):  # the last of 2^63
         return arrow.array([None if value is None else _text(value) for value in values])
 
 

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import importlib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,8 +10,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from cloud import optional_imports
 from tfps.data.named_columns import NO_NUMBER, SEPARATOR
-from tfps.errors import UserError
 
 EXACT = 4096  # distinct values that are counted one by one; of more, sketches estimate
 _LOG_DISTINCT = 12  # registers of HyperLogLog, as a logarithm: 1.6 % standard error
@@ -27,10 +26,7 @@ _PUNCTUATION = re.compile(r"[!\"#$%&()*+,\-./:;<=>?@\[\\\]^_`{|}~']")  # Keras's
 
 
 def sketches() -> Any:
-    try:
-        return importlib.import_module("datasketches")
-    except ImportError:
-        raise UserError("trainer.analyze needs datasketches: pip install 'tfps[analyze]'") from None
+    return optional_imports.load("datasketches", "analyze")
 
 
 def words_of(text: str) -> list[str]:

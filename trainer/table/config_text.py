@@ -144,6 +144,7 @@ def config_files(table: Table, label_name: str, path: str) -> ConfigFiles:
     environment.filters["literal"] = _literal
     text = environment.get_template("config.py.j2").render(
         label=label,
+        learnt=_comment(label.name),
         source=_comment(posixpath.basename(table.data.rstrip("/"))),
         rows=f"{table.rows:,}",
         has_files=bool(texts),

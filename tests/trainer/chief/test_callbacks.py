@@ -16,6 +16,8 @@ from tfps.checkpoint.checkpoint import NO_LOSSES, TrainedEpoch
 from tfps.cluster.spec import Cluster
 from tfps.errors import UserError
 from tfps.job_dir import JobDir, report
+from tfps.monitoring import recorder
+from tfps.monitoring.events import EpochTrained
 from trainer.chief.callback_choice import Choice, make_callbacks
 from trainer.chief.callbacks import Callbacks
 from trainer.chief.interruption import Interruption
@@ -46,11 +48,11 @@ def data_fixture(tmp_path_factory):
     return directory
 
 
-def train(model, data, job_dir, callbacks, epochs=EPOCHS, cluster=None):
+def train(model, data, job_dir, callbacks, epochs=EPOCHS, cluster=None, evaluates=True):
     experiment = tfps.Experiment(
         "line",
         tfps.task_of(model, LABEL),
-        data=tfps.Data(train=data, eval=data, shuffle_buffer=0),
+        data=tfps.Data(train=data, eval=data if evaluates else "", shuffle_buffer=0),
         train=tfps.Train(batch_size=BATCH, epochs=epochs),
         callbacks=callbacks,
     )
@@ -58,6 +60,15 @@ def train(model, data, job_dir, callbacks, epochs=EPOCHS, cluster=None):
     display = ProgressDisplay(io.StringIO(), False)
     run(inputs, WaitLimits(), Interruption(grace_seconds=0.0), display, Monitoring())
     return report.read(JobDir(job_dir))
+
+
+@pytest.mark.parametrize("last", [0.1, 0.0])
+def test_the_history_has_the_rate_that_an_epoch_was_trained_with(data, tmp_path, last):
+    rates = [0.4, 0.3, 0.2, last]
+    scheduler = keras.callbacks.LearningRateScheduler(lambda epoch, _: rates[epoch])
+    train(compiled(), data, tmp_path, lambda task: [scheduler], len(rates), evaluates=False)
+    epochs = [x for x in recorder.read(JobDir(tmp_path)) if isinstance(x, EpochTrained)]
+    assert [x.learning_rate for x in epochs] == pytest.approx(rates)
 
 
 def fit(model, callbacks):

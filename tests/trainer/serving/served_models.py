@@ -10,6 +10,7 @@ import tensorflow as tf
 import tfps
 from configs.census import Census
 from configs.criteo import Criteo
+from tests.export_schema import schema
 from tests.training_fixtures import Trainer
 from tfps.data import examples
 from tfps.data.feature import Feature
@@ -101,8 +102,7 @@ class Hand(tf.Module):
         directory.parent.mkdir(parents=True, exist_ok=True)
         staged = directory.with_name(f"{directory.name}.tmp")
         tf.saved_model.save(self, str(staged), signatures=self.asked_by)
-        schema = {"format": 2, "features": [f.schema() for f in features], "labels": []}
-        (staged / "schema.json").write_text(json.dumps(schema))
+        (staged / "schema.json").write_text(json.dumps(schema(features)))
         if records is not None:
             write_warm_up(str(staged), features, records)
         staged.rename(directory)

@@ -101,6 +101,16 @@ def test_a_config_builds_a_model_of_raw_columns(table: Table, tmp_path: Path) ->
         config_files(table, "sold", str(tmp_path / "mine.py")).write(overwrite=False)
 
 
+def test_any_name_of_a_label_makes_a_config_that_can_be_read(tmp_path: Path) -> None:
+    name = r"profit\Unit"
+    lines = [f"{name},a", *(f"{k % 7}.5,{k % 3}" for k in range(200))]
+    (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
+    table = scan(str(tmp_path / "rows.csv"), "--input", processes=1)
+    config_files(table, name, str(tmp_path / "mine.py")).write(overwrite=False)
+    task = overrides.load(str(tmp_path / "mine.py")).task
+    assert [label.name for label in task.labels()] == [name]
+
+
 @pytest.mark.parametrize(
     ("label", "loss", "metrics"),
     [
