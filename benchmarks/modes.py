@@ -104,8 +104,12 @@ def measure(
         with (job_dir / "output").open("w") as output:
             program = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
             slowed = slow_down(program.pid) if flags.straggler else contextlib.nullcontext()
-            with slowed:
-                code = program.wait(_LIMIT_SECONDS)
+            try:
+                with slowed:
+                    code = program.wait(_LIMIT_SECONDS)
+            finally:  # of one that takes too long
+                program.terminate()
+                program.wait()
         if code:
             raise RuntimeError(f"{' '.join(command)}: {(job_dir / 'output').read_text()}")
         return summary(json.loads((job_dir / "report.json").read_text()))

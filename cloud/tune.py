@@ -10,6 +10,7 @@ that fall behind. Started again, the same command continues where it was stopped
 """
 
 import math
+import os
 import pathlib
 import signal
 import sys
@@ -30,6 +31,7 @@ from tfps.storage.paths import is_local
 _PROGRAM = "python -m cloud.tune"
 _FLAGS = flags.FlagValues()
 _SHOWN = 10
+_ELSEWHERE = ("vertex", "kubernetes")  # targets whose tasks see no file of this machine
 
 
 def _define_flags() -> None:
@@ -78,6 +80,11 @@ def _run(own: Sequence[str], arguments: Sequence[str]) -> int:
     job_dir = flag_value("job_dir", arguments).rstrip("/")
     if not job_dir:
         raise UserError("the tasks' arguments have no --job_dir: add it after --")
+    if target in _ELSEWHERE and is_local(job_dir) and not os.path.isdir(job_dir):
+        raise UserError(
+            f"--job_dir={job_dir} is no directory here, where the trials' reports are read: name "
+            "gs://…, or make a directory that the tasks see by the same name"
+        )
     if not is_local(job_dir) and not _FLAGS.storage:
         raise UserError(f"--job_dir={job_dir} is no local directory: give --storage=FILE, too")
     if _FLAGS.storage and not is_local(_FLAGS.storage):

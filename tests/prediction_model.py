@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from tests.export_schema import schema
 from tests.loaded import client
 from tfps.data import examples
 from tfps.data.feature import Feature
@@ -117,12 +118,7 @@ def export(directory: pathlib.Path, width: int = 1, by_batch: bool = False) -> p
     module = Score(width, by_batch)
     signatures = {"serving_default": module.serve, "serving_examples": module.serve_examples}
     tf.saved_model.save(module, str(directory), signatures=signatures)
-    schema = {
-        "format": 2,
-        "features": [feature.schema() for feature in FEATURES],
-        "labels": [LABEL.schema()],
-    }
-    (directory / "schema.json").write_text(json.dumps(schema))
+    (directory / "schema.json").write_text(json.dumps(schema(FEATURES, [LABEL])))
     return directory
 
 

@@ -7,10 +7,11 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
+from google.protobuf import descriptor_pool, message_factory, text_format
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
 
 from cloud.deployment import model_files
-from cloud.deployment.model_files import BYTES, TEXT, Field
 from cloud.deployment.served_model import ServedModel
 from tfps.data.feature import Feature
 from tfps.errors import UserError
@@ -18,6 +19,24 @@ from tfps.export.exported_files import EXAMPLES_INPUT, WARM_UP_FILE
 
 _VALUES: dict[str, Any] = {"int64": 1, "float32": 0.5, "string": "text"}
 _LENGTH, _CRC_BYTES = struct.Struct("<QI"), 4
+# What is read of TensorFlow Serving's `PredictionLog`.
+_LOGS = """
+name: "tfps.proto" package: "tfps" syntax: "proto3"
+message_type { name: "PredictionLog"
+  field { name: "predict_log" number: 6 type: TYPE_MESSAGE type_name: "PredictLog" } }
+message_type { name: "PredictLog"
+  field { name: "request" number: 1 type: TYPE_MESSAGE type_name: "PredictRequest" } }
+message_type { name: "PredictRequest"
+  field { name: "model_spec" number: 1 type: TYPE_MESSAGE type_name: "ModelSpec" }
+  field { name: "inputs" number: 2 type: TYPE_MESSAGE type_name: "Input" label: LABEL_REPEATED } }
+message_type { name: "ModelSpec"
+  field { name: "signature_name" number: 3 type: TYPE_STRING } }
+message_type { name: "Input"
+  field { name: "key" number: 1 type: TYPE_STRING }
+  field { name: "value" number: 2 type: TYPE_MESSAGE type_name: "Tensor" } }
+message_type { name: "Tensor"
+  field { name: "string_val" number: 8 type: TYPE_BYTES label: LABEL_REPEATED } }
+"""
 
 
 def body(model: ServedModel) -> str:
@@ -86,16 +105,6 @@ def _records(content: bytes) -> Iterator[bytes]:
 
 @functools.cache
 def _log_class() -> Any:
-    return model_files.class_of(
-        {
-            "PredictionLog": [Field("predict_log", 6, "PredictLog")],
-            "PredictLog": [Field("request", 1, "PredictRequest")],
-            "PredictRequest": [
-                Field("model_spec", 1, "ModelSpec"),
-                Field("inputs", 2, "Input", is_repeated=True),
-            ],
-            "ModelSpec": [Field("signature_name", 3, TEXT)],
-            "Input": [Field("key", 1, TEXT), Field("value", 2, "Tensor")],
-            "Tensor": [Field("string_val", 8, BYTES, is_repeated=True)],
-        }
-    )
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(text_format.Parse(_LOGS, FileDescriptorProto()))
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tfps.PredictionLog"))

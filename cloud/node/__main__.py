@@ -53,7 +53,8 @@ def _define_flags() -> None:
         ),
         ("grace_seconds", 30, "Time for the chief to end after Ctrl-C or SIGTERM."),
     ):
-        flags.DEFINE_integer(name, default, text, lower_bound=0, flag_values=_FLAGS)
+        most = LAST_PORT if name.endswith("port") else None
+        flags.DEFINE_integer(name, default, text, 0, most, flag_values=_FLAGS)
     text = "The machines: env (by variables), a file with a host per line, or HOST,HOST."
     flags.DEFINE_string("nodes", places.FROM_ENVIRONMENT, text, flag_values=_FLAGS)
     text = "Directory of the tasks' logs; default: JOB_DIR/logs if it is local."
@@ -100,9 +101,9 @@ class _Machine:
         """Runs its tasks until the job ends, or is to have another size."""
         place, launch, shares = self._place, self._launch, Shares(self._place.nodes, *size)
         spec = job_spec.resized(self._spec, size)
-        self.link = self._linked()
-        self._has_run = True
         with _ports(_counts(shares, place, spec)) as ports:
+            self.link = self._linked()  # what may fail comes before it: it listens
+            self._has_run = True
             try:
                 addresses = self.link.meet(Hello(place.rank, self._checksum, size, ports))
             except OtherSizeError:

@@ -43,7 +43,8 @@ def find(nodes: str, environ: Mapping[str, str]) -> Place:
         UserError: It is not said, or what is said does not agree.
     """
     if nodes != FROM_ENVIRONMENT:
-        return _listed(_hosts(nodes), environ)
+        hosts = tuple(host for host, *_ in listed("--nodes", nodes))
+        return _of_hosts(hosts, environ)
     for names, read in _READERS.items():
         if all(name in environ for name in names):
             return _checked(read(environ), names[0])
@@ -126,19 +127,22 @@ def _of_list(hosts: tuple[str, ...], rank: int) -> Place:
     return Place(rank, len(hosts), hosts[0] if hosts else "", hosts)
 
 
-def _hosts(nodes: str) -> tuple[str, ...]:
-    """The hosts of a flag: a file's first words, comments left out, or what commas separate."""
-    if not os.path.isfile(nodes):
-        return tuple(each.strip() for each in nodes.split(",") if each.strip())
-    try:
-        with open(nodes, encoding="utf-8") as file:
-            words = [line.partition("#")[0].split() for line in file]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--nodes={nodes} cannot be read: {error}") from None
-    return tuple(line[0] for line in words if line)
+def listed(flag: str, named: str) -> list[list[str]]:
+    """The machines of a flag, each with its words: lines of a file, or what commas separate."""
+    if not os.path.isfile(named):
+        if os.sep in named:
+            raise UserError(f"{flag}={named}: there is no such file")
+        lines = named.split(",")
+    else:
+        try:
+            with open(named, encoding="utf-8") as file:
+                lines = [line.partition("#")[0] for line in file]
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{flag}={named} cannot be read: {error}") from None
+    return [words for line in lines if (words := line.split())]
 
 
-def _listed(hosts: tuple[str, ...], environ: Mapping[str, str]) -> Place:
+def _of_hosts(hosts: tuple[str, ...], environ: Mapping[str, str]) -> Place:
     named = next((name for name in _RANKS if name in environ), None)
     if named:
         return _checked(_of_list(hosts, _number(environ, named)), f"--nodes and {named}")

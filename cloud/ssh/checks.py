@@ -6,7 +6,7 @@ import pathlib
 import secrets
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tfps
@@ -18,7 +18,7 @@ from tfps.errors import UserError
 _SECONDS = 90.0  # for all machines together
 _LEAST_BYTES = 1 << 30
 _OLDEST_PYTHON = (3, 11)
-_NO_DIRECTORY, _NO_PYTHON, _OLD_PYTHON = 41, 42, 43
+_NO_DIRECTORY, _NO_PYTHON, _OLD_PYTHON, _NO_SETUP = 41, 42, 43, 44
 # An older Python may not be able to read the probe's text, but this, be it a Python 2.
 _LOOK = f"""
 import sys
@@ -26,8 +26,12 @@ if sys.version_info < {_OLDEST_PYTHON}:
     sys.stderr.write("%d.%d.%d\\n" % sys.version_info[:3])
     sys.exit({_OLD_PYTHON})
 """
+# The answers go to what is the output before the user's lines, whose own goes elsewhere.
 _BEGIN = f"""
 cd "$1" || exit {_NO_DIRECTORY}
+exec 3>&1 4<&0 >&2 < /dev/null
+%s
+exec >&3 <&4 3>&- 4<&-
 command -v "$2" >&2 || exit {_NO_PYTHON}
 "$2" -c "$3" < /dev/null
 [ $? != {_OLD_PYTHON} ] || exit {_OLD_PYTHON}
@@ -44,6 +48,8 @@ class Needs(NamedTuple):
     paths: Sequence[str]  # that must be there
     job_dir: str  # that all must see; empty where it is no path
     ports: Sequence[Sequence[int]]  # of each machine; of the first, that of the meeting first
+    environment: Mapping[str, str] = {}
+    setup: Sequence[str] = ()  # lines of bash that run first
 
 
 class _RefusedError(Exception):
@@ -58,7 +64,8 @@ class _Probe:
         self._needs = needs
         text = pathlib.Path(probe.__file__).read_text(encoding="utf-8")
         own = (needs.directory, needs.python, _LOOK, text)
-        self.process = hosts.start(host, ["sh", "-c", _BEGIN, "sh", *own])
+        lines = hosts.preparation(needs.environment, needs.setup, f"exit {_NO_SETUP}")
+        self.process = hosts.start(host, ["bash", "-c", _BEGIN % lines, "bash", *own])
 
     def ask(self, question: object) -> _Answer:
         """Sends a line, and returns what the next one says."""
@@ -90,6 +97,8 @@ class _Probe:
             return f"there is no directory {self._needs.directory}; name it with --directory"
         if self.process.returncode == _NO_PYTHON:
             return f"there is no program {self._needs.python}; name it with --python"
+        if self.process.returncode == _NO_SETUP:
+            return f"a line of --setup has failed: {hosts.why(_NO_SETUP, errors)}"
         if self.process.returncode == _OLD_PYTHON:
             version = hosts.why(_OLD_PYTHON, errors)
             return f"Python {version} is too old; name a newer with --python"

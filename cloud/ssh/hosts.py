@@ -1,11 +1,11 @@
 """The machines of `--hosts`, and commands that run there."""
 
 import dataclasses
-import os
 import shlex
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from cloud.node import places
 from tfps.errors import RunError, UserError
 
 # Nobody is there to answer a question; a machine that is gone is noticed.
@@ -37,9 +37,10 @@ def read(hosts: str) -> list[Host]:
         UserError: There is none, or one is no name of a machine.
     """
     found: list[Host] = []
-    for line in _lines(hosts):
-        name, *rest = line.split()
-        if len(rest) > 1 or any(word.startswith("-") for word in (name, *rest)):
+    for words in places.listed("--hosts", hosts):
+        name, *rest = words
+        if len(rest) > 1 or any(word.startswith("-") for word in words):
+            line = " ".join(words)
             raise UserError(f"--hosts: {line!r} is no machine; write HOST, or HOST ADDRESS")
         found.append(Host(name, rest[0] if rest else _address(name)))
     if not found:
@@ -52,19 +53,6 @@ def read(hosts: str) -> list[Host]:
                 "address by which the others reach it behind its name"
             )
     return found
-
-
-def _lines(hosts: str) -> list[str]:
-    if not os.path.isfile(hosts):
-        if os.sep in hosts:
-            raise UserError(f"--hosts={hosts}: there is no such file")
-        return [each for each in hosts.split(",") if each.strip()]
-    try:
-        with open(hosts, encoding="utf-8") as file:
-            lines = [line.partition("#")[0].strip() for line in file]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--hosts={hosts} cannot be read: {error}") from None
-    return [line for line in lines if line]
 
 
 def _address(name: str) -> str:
@@ -86,7 +74,14 @@ def _client(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[byt
     except FileNotFoundError:
         raise _no_client() from None
     except subprocess.TimeoutExpired:
-        raise UnreachableError(f"`ssh {arguments[-2]}` has not ended in {_SECONDS:.0f} s") from None
+        name = arguments[arguments.index("--") + 1]
+        raise UnreachableError(f"`ssh {name}` has not ended in {_SECONDS:.0f} s") from None
+
+
+def preparation(environment: Mapping[str, str], setup: Sequence[str], failed: str) -> str:
+    """Lines of bash that set what a job's tasks need; `failed` runs where one of `setup` fails."""
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
+    return "\n".join([*exports, *(f"{line} || {failed}" for line in setup)])
 
 
 def run(host: Host, script: str) -> bytes:

@@ -244,12 +244,11 @@ def _again(host: Host, job: str, rank: int) -> str:
 
 def _start(job: str, rank: int, fields: dict[str, Any]) -> str:
     """What starts a machine's launcher there, for it to outlive this connection."""
-    exports = [f"export {name}={shlex.quote(x)}" for name, x in fields["environment"].items()]
     run = _RUN.format(
         job=job,
         cancelled=128 + signal.SIGTERM,
         directory=shlex.quote(fields["directory"]),
-        lines="\n".join([*exports, *(f"{line} || end {EXIT_USER}" for line in fields["setup"])]),
+        lines=hosts.preparation(fields["environment"], fields["setup"], f"end {EXIT_USER}"),
         command=shlex.join(fields["command"]),
     )
     return _START.format(place=f"{job}/{rank}", run=shlex.quote(run))

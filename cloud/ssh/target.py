@@ -18,6 +18,7 @@ from cloud.ssh.checks import Needs
 from cloud.ssh.hosts import Host
 from cloud.ssh.sender import SshSender
 from cloud.target import Request
+from tfps.cluster.tf_config import LAST_PORT
 from tfps.errors import UserError
 
 _MEETING = 2222  # stands for the port that is found free on the first machine
@@ -31,7 +32,8 @@ def define_flags(values: flags.FlagValues) -> None:
     ):
         flags.DEFINE_string(name, default, text, flag_values=values)
     text = "Of as many as a machine has tasks; 0: free ones."
-    flags.DEFINE_integer("first_port", 0, text, lower_bound=0, flag_values=values)
+    limits = {"lower_bound": 0, "upper_bound": LAST_PORT}
+    flags.DEFINE_integer("first_port", 0, text, flag_values=values, **limits)
     text = "A line of bash that runs before all else, any number; one that fails ends the job."
     flags.DEFINE_multi_string("setup", [], text, flag_values=values)
 
@@ -127,7 +129,10 @@ class SshTarget(RemoteTarget):
         paths = [path for path in named.split(",") if _is_path(path)]
         paths += [config] if config.endswith(".py") else []
         job_dir = posixpath.normpath(spec.job_dir) if _is_path(spec.job_dir) else ""
-        return Needs(self.directory, self.python, paths, job_dir, list(self._ports(spec)))
+        return Needs(
+            *(self.directory, self.python, paths, job_dir, list(self._ports(spec))),
+            *(spec.environment, self.setup),
+        )
 
     def _ports(self, spec: JobSpec) -> Iterator[Sequence[int]]:
         """The ports of each machine, where they are not free ones."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import json
 import math
 import pathlib
 import time
@@ -152,6 +153,7 @@ class Search:
             trial.set_user_attr(_NUMBER, number)
         try:
             fields = dict(self._asked.suggest(trial))
+            json.dumps(fields)  # as the journal will: it takes no integers of NumPy
         except Exception as error:
             raise UserError(f"suggest() of --study has failed: {reason_of(error)}") from error
         trial.set_user_attr(_FIELDS, fields)

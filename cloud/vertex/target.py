@@ -76,7 +76,9 @@ class VertexTarget(RemoteTarget):
         self._sdist = Sdist.build(spec.package)
         config = spec.argument("config")
         files = self._sdist.files()
-        if config.endswith(".py") and posixpath.normpath(config) not in files:
+        is_in_bucket = config.startswith(_MOUNTED)
+        is_file = config.endswith(".py") and not is_in_bucket
+        if is_file and posixpath.normpath(config) not in files:
             raise UserError(
                 f"--config={config} is not in the package {self._sdist.name}; add it to a package "
                 "that pyproject.toml names, such as configs"

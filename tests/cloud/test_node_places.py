@@ -77,6 +77,7 @@ def test_a_machine_finds_itself_in_a_list():
         ("127.0.0.1,127.0.0.2", {}, r"127.0.0.1, 127.0.0.2 are all this machine; set RANK"),
         ("a,a", {"RANK": "0"}, r"a machine is listed twice; start one process on each"),
         ("a,b", {"RANK": "2"}, r"--nodes and RANK: rank 2 of 2 machines"),
+        ("./hosts.txt", {"RANK": "0"}, r"--nodes=\./hosts\.txt: there is no such file"),
     ],
 )
 def test_what_says_no_place_is_refused(nodes, environ, message):

@@ -166,6 +166,7 @@ def test_trials_that_fall_behind_are_given_up(tuning: Tuning) -> None:
         ),
         ((), (), ", direction='up'", 2, "error: the study's direction is 'up'; write one of max"),
         ((), ("--job_dir=gs://b/x",), "", 2, "--job_dir=gs://b/x is no local directory: give --"),
+        (("--target=kubernetes",), (), "", 2, "/job is no directory here, where the trials' rep"),
         (("--storage=gs://b/x",), (), "", 2, "error: --storage=gs://b/x is no local file, as Opt"),
         (("--storage=study.py/x",), (), "", 2, "study.py/x, which the search is kept in, cannot"),
         (("--nohelp=1",), (), "", 2, "error: --nohelp=1 does not take an argument; `python -m cl"),
@@ -185,6 +186,17 @@ def test_what_cannot_be_searched_ends_with_one_message(
     ended, _, error = tuning.run(*own, "--trials=9" if not own else own[0], arguments=arguments)
     assert ended == code
     assert message in error
+    assert "Traceback" not in error
+
+
+def test_what_optuna_s_journal_cannot_hold_is_named(tuning: Tuning) -> None:
+    study = STUDY.replace("OPTIONS", "").replace(
+        'trial.suggest_int("y", 0, 9)', '__import__("numpy").int64(trial.suggest_int("y", 0, 9))'
+    )
+    (tuning.directory / "study.py").write_text(study)
+    code, _, error = tuning.run()
+    assert code == 2
+    assert "suggest() of --study has failed: Object of type int64 is not" in error
     assert "Traceback" not in error
 
 

@@ -11,9 +11,9 @@ import pytest
 import tensorflow as tf
 
 from configs.smoke import Smoke
+from tests.export_schema import schema
 from tests.training_fixtures import Trainer, dataset
 from tfps.errors import RunError
-from tfps.export.exported_files import FORMAT
 from tfps.export.loaded_model import ExportedModel
 from tfps.export.saved_model import Sample
 
@@ -94,8 +94,7 @@ def doubling(tmp_path_factory):
         return {"doubled": 2 * x}
 
     tf.saved_model.save(tf.Module(), path, {"serving_default": double})
-    schema = {"format": FORMAT, "features": FEATURES, "labels": FEATURES}
-    return ExportedModel(path, tf.saved_model.load(path), schema)
+    return ExportedModel(path, tf.saved_model.load(path), schema(FEATURES, FEATURES))
 
 
 def compare(exported, inputs, predictions, **settings):

@@ -3,8 +3,8 @@
 import json
 import pathlib
 
+from tests.export_schema import schema
 from tfps.data.feature import Feature
-from tfps.export import exported_files
 from tfps.storage import objects
 
 FEATURES = (
@@ -32,17 +32,9 @@ def files(
         **({WARM_UP: warm_up} if warm_up else {}),
         **data,
     }
-    schema = {
-        "format": exported_files.FORMAT,
-        "features": [x if isinstance(x, dict) else x.schema() for x in features],
-        "labels": [LABEL.schema()],
-        "converted": [],
-        "signatures": exported_files.SIGNATURES,
-        "sizes": {name: len(each) for name, each in content.items()},
-        "arguments": {},
-        **facts,
-    }
-    return {**content, "schema.json": json.dumps(schema).encode()}
+    sizes = {name: len(each) for name, each in content.items()}
+    described = schema(features, [LABEL], **{"sizes": sizes, **facts})
+    return {**content, "schema.json": json.dumps(described).encode()}
 
 
 def write(job_dir: pathlib.Path, *versions: int, **options) -> pathlib.Path:

@@ -100,6 +100,17 @@ def test_what_machines_lack_is_said_of_each(needs, problem):
     assert "\n" in str(told.value)
 
 
+def test_machines_are_looked_at_as_set_up_for_the_job(tmp_path):
+    own = tmp_path / "python"
+    own.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    own.chmod(0o755)
+    needs = NEEDS._replace(python="mine", environment={"OF_TASKS": str(tmp_path)})
+    link = 'ln -sf "$OF_TASKS/python" "$OF_TASKS/mine"; echo linked; read -r line || true'
+    assert check(HOSTS, needs._replace(setup=[link, 'PATH="$OF_TASKS:$PATH"'])) > 1024
+    with pytest.raises(UserError, match=r"m1: a line of --setup has failed: .*no_such: command"):
+        check(HOSTS, needs._replace(setup=["no_such"]))
+
+
 def test_a_package_may_come_in_a_distribution_of_another_name(tmp_path, monkeypatch):
     """As tensorflow in tensorflow-cpu."""
     (tmp_path / "flow").mkdir()

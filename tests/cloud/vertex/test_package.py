@@ -93,6 +93,13 @@ def test_a_package_that_would_not_start(vertex, vertex_submit, project, flag, va
     assert err.count("\n") == 1
 
 
+def test_a_config_in_a_bucket_need_not_be_in_the_package(vertex, vertex_submit, project):
+    flags = (*CLUSTER, f"--package={project}", "--staging_bucket=gs://bucket/staging")
+    tasks = ("--config=/gcs/bucket/mine.py", "--job_dir=gs://bucket/run")
+    code, _, err = vertex_submit("--dry_run", *flags, "--", *tasks)
+    assert code == 0, err
+
+
 def test_a_project_that_cannot_be_packed(project):
     (project / "pyproject.toml").write_text(PROJECT.replace('["mine"]', '["no_such"]'))
     with pytest.raises(UserError, match=r"packed: error: package directory 'no_such'"):
