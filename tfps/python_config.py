@@ -7,6 +7,7 @@ import pkgutil
 import sys
 import traceback
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -61,13 +62,22 @@ def _execute(file: str) -> ModuleType:
 
 def _import(path: str, where: str) -> tuple[ModuleType, str]:
     name = path.removesuffix(".py").replace("/", ".").lstrip(".")
-    try:
-        spec = importlib.util.find_spec(name) if name else None
-    except (ImportError, ValueError):
-        spec = None
+    spec = _guarded(where, path, lambda: _spec(name))
     if spec is None or spec.origin is None:
         raise UserError(f"{where}: no such file or module; {_installed()}")
     return _guarded(where, spec.origin, lambda: importlib.import_module(name)), spec.origin
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    """The module of a name, None without one; it imports the packages above."""
+    try:
+        return importlib.util.find_spec(name) if name else None
+    except ValueError:  # no name of a module
+        return None
+    except ModuleNotFoundError as error:
+        if error.name and f"{name}.".startswith(f"{error.name}."):
+            return None
+        raise  # a package imports what is not there
 
 
 def _installed() -> str:

@@ -197,18 +197,6 @@ def test_rows_are_moved_by_the_rates_that_the_other_job_s_callbacks_have_set(tmp
     assert np.abs(by_path(store)[TABLE] - saved.read_table(0)).max() > 1e-3
 
 
-def test_of_a_checkpoint_that_does_not_name_its_optimizer_rows_are_taken_as_they_lie(job, caplog):
-    job_dir, saved = job
-    checkpoint = CheckpointDirectory(JobDir(job_dir)).latest()
-    assert list(checkpoint.optimizers) == ["tables_dim4"]
-    store = store_of(Tuned())
-    theirs, ours = checkpoint.signature, store.signature()
-    selection = LayerSelection.of(["token_table"], theirs, ours, "it")
-    take_layers(dataclasses.replace(checkpoint, optimizers={}), selection, store)
-    np.testing.assert_array_equal(by_path(store)[TABLE], rows_as_they_lie(saved))
-    assert f"rows of {TABLE} are taken as their last updates left them" in caplog.text
-
-
 @pytest.mark.parametrize(
     ("layers", "change", "message"),
     [

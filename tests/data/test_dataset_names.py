@@ -37,6 +37,8 @@ def test_numbers_come_one_after_the_other_and_none_is_left_out(tmp_path):
     assert names.after("999", notes) is None
     assert names.wanted("999") == f"{tmp_path}/1000/manifest.json"
     assert notes == []
+    with pytest.raises(UserError, match=r"has trained the dataset '2026-11-01' of a directory"):
+        names.directory("2026-11-01")  # of a checkpoint
 
 
 def test_names_come_in_their_order_and_one_that_is_too_late_is_told_of_once(tmp_path):

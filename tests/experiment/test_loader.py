@@ -45,6 +45,25 @@ def test_no_such_config_lists_the_installed_ones(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("1 / 0\n", "ZeroDivisionError: division by zero"),
+        ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module'"),
+    ],
+)
+def test_a_package_that_cannot_be_imported_says_why(
+    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"package_{len(text)}"
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").write_text(text)
+    (tmp_path / name / "mine.py").write_text(GOOD)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match=message):
+        overrides.load(f"{name}.mine")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
         ("x = 1\n", "has no function get_config"),
         ("get_config = 1\n", "has no function get_config"),
         (

@@ -15,7 +15,7 @@ from tests.export.test_saved_model import LOAD
 from tests.training_fixtures import Trainer, dataset
 from tests.worker.test_keyed_modes import IDS, Tokens
 from tfps.errors import UserError
-from tfps.export.keyed_slices import NO_KEY, NOWHERE, KeyPlaces
+from tfps.export.keyed_slices import NO_KEY, NOWHERE, places_of
 from tfps.export.loaded_model import ExportedModel
 from tfps.export.sliced_variables import RowEncoding
 
@@ -30,12 +30,11 @@ class Places(tf.Module):
         super().__init__()
         shape = tf.TensorShape([None])
         self.hashes = tf.Variable(tf.zeros([0], tf.int64), trainable=False, shape=shape)
-        self._places = KeyPlaces(self.hashes)
-        self.table = self._places.table
+        self.table = places_of(self.hashes)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int64)], autograph=False)
     def of(self, hashes):
-        return {"places": self._places.of(hashes)}
+        return {"places": self.table.lookup(hashes)}
 
 
 @pytest.fixture(scope="module")

@@ -100,8 +100,7 @@ class SavedKeyedGroup:
 
     layout: KeyedLayout  # its number of rows is not known
     row: StoredRow
-    catches_up: bool  # whether rows catch up with updates that they missed
-    optimizer: Mapping[str, Any] | None  # None where the checkpoint does not say
+    optimizer: Mapping[str, Any] | None  # of rows that catch up with missed updates
 
     @classmethod
     def all_in(cls, checkpoint: Checkpoint) -> list["SavedKeyedGroup"]:
@@ -115,7 +114,7 @@ class SavedKeyedGroup:
                 layout = KeyedLayout(tuple(tables), parts=1, number=int(match[1] or 0))
                 optimizer = checkpoint.optimizers.get(name)
                 row = StoredRow.of_signature(layout.dim, part)
-                found.append(cls(layout, row, "row_updates" in part, optimizer))
+                found.append(cls(layout, row, optimizer))
         return found
 
     @property

@@ -255,11 +255,9 @@ def _rule(
     checkpoint: Checkpoint, saved: SavedGroup | SavedKeyedGroup, tables: Sequence[str]
 ) -> UpdateRule | None:
     """The rule by which rows of a group catch up; None where they do not, or it is not known."""
-    if not saved.catches_up:
+    if saved.optimizer is None:
         return None
     try:
-        if saved.optimizer is None:
-            raise UserError("the checkpoint does not say which optimizer it was")
         rule = rule_of(saved.optimizer)
     except UserError as error:
         _log.warning(

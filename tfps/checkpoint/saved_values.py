@@ -65,9 +65,8 @@ class SavedGroup:
     name: str
     layout: GroupLayout
     row: StoredRow
-    # whether rows catch up with missed updates; the last update of each is kept then
-    catches_up: bool
-    optimizer: Mapping[str, Any] | None  # None where the checkpoint does not say
+    # of rows that catch up with missed updates, whose last updates are kept; else None
+    optimizer: Mapping[str, Any] | None
 
     @classmethod
     def all_in(cls, checkpoint: Checkpoint) -> list["SavedGroup"]:
@@ -82,7 +81,7 @@ class SavedGroup:
                 layout = GroupLayout(tuple(tables[each] for each in part["tables"]), parts=1)
                 row = StoredRow.of_signature(layout.dim, part)
                 optimizer = checkpoint.optimizers.get(name)
-                found.append(cls(name, layout, row, "row_updates" in part, optimizer))
+                found.append(cls(name, layout, row, optimizer))
         return found
 
     @property
@@ -117,7 +116,7 @@ class SavedGroup:
         total, lines = self.layout.total_rows, self.row.lines
         shape, dtype = (total * lines, self.row.width), tf.as_dtype(self.row.dtype)
         slices = [_slice(self.name, shape, first, count, dtype, lines)]
-        if self.catches_up:
+        if self.optimizer is not None:
             slices.append(_slice(f"{self.name}/last_update", (total,), first, count, tf.int32))
         reader.read(checkpoint, slices)
         stored, *last_updates = (slice_.variable for slice_ in slices)
@@ -147,7 +146,7 @@ class SavedGroup:
 
     def _last_updates(self, checkpoint: Checkpoint, rows: np.ndarray) -> np.ndarray | None:
         """Those of ascending rows, `[n]` int32, read with what lies between; None without any."""
-        if not self.catches_up or not len(rows):
+        if self.optimizer is None or not len(rows):
             return None
         first, count = int(rows[0]), int(rows[-1] - rows[0]) + 1
         total = (self.layout.total_rows,)

@@ -39,13 +39,22 @@ class NumberedNames:
         return name if manifest.is_in(self.directory(name)) else None
 
     def directory(self, name: str) -> str:
-        return numbered(self._pattern, int(name))
+        return numbered(self._pattern, self._number(name))
 
     def wanted(self, last: str) -> str:
         return posixpath.join(self.directory(self._next(last)), FILE)
 
     def _next(self, last: str) -> str:
-        return str(int(last or 0) + 1)
+        return str(self._number(last or "0") + 1)
+
+    def _number(self, name: str) -> int:
+        if not name.isdecimal():  # of a checkpoint
+            raise UserError(
+                f"--data.train={self._pattern}: the job has trained the dataset {name!r} of a "
+                "directory, so numbers do not continue it; name the directory again, or another "
+                "--job_dir"
+            )
+        return int(name)
 
 
 class ListedNames:

@@ -88,11 +88,12 @@ class FollowedData:
         """Reads one dataset, from which the others do not differ in kind; waits for the first."""
         self._begin(position or Position())
         if name := self._position.begun or self._position.last:
+            directory = self._names.directory(name)
             try:
-                self._example = self._read(self._names.directory(name))
+                self._example = self._read(directory)
                 return
             except UserError:
-                _log.info("%s is gone: another dataset is looked at", self._names.directory(name))
+                _log.info("%s is gone: another dataset is looked at", directory)
         deadline, has_said = time.monotonic() + self.seconds, False
         while not self._is_known():
             if time.monotonic() > deadline:

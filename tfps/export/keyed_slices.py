@@ -18,20 +18,14 @@ BYTES_PER_KEY = 64
 Gather = Callable[[tf.Tensor], tuple[tf.Tensor, Sequence[tf.Tensor]]]
 
 
-class KeyPlaces:
-    """The row of each key, by its hash.
+def places_of(hashes: tf.Variable) -> tf.lookup.StaticHashTable:
+    """The row of each key by its hash, else `NOWHERE`; int64.
 
     The SavedModel has the hashes alone, in the order of the rows; the loader, of objects or of a
-    graph, fills the table from them after they are restored.
+    graph, fills the table from them after they are restored. They are `[keys + 1]` int64,
+    ascending; the last one, `NO_KEY`, stands for none.
     """
-
-    def __init__(self, hashes: tf.Variable):
-        """Takes hashes `[keys + 1]` int64, ascending; the last one, `NO_KEY`, stands for none."""
-        self.table = tf.lookup.StaticHashTable(_NumbersOfRows(hashes), NOWHERE)
-
-    def of(self, hashes: tf.Tensor) -> tf.Tensor:
-        """The row of each, or `NOWHERE`, `[n]` int64."""
-        return self.table.lookup(hashes)
+    return tf.lookup.StaticHashTable(_NumbersOfRows(hashes), NOWHERE)
 
 
 class _NumbersOfRows(tf.lookup.KeyValueTensorInitializer):
@@ -73,8 +67,8 @@ class KeyedSlices(SlicedVariables):
         rows = [tf.TensorSpec([kept.width], kept.dtype) for kept in self._tensors]
         hashes = tf.TensorSpec([], tf.int64)
         super().__init__(layout.name, layout.tables, number, [hashes, *rows])
-        self._places = KeyPlaces(self.variables[0])
-        self.resources = [self._places.table]
+        self._places = places_of(self.variables[0])
+        self.resources = [self._places]
 
     def look_up(self, table: str, ids: tf.Tensor, gather: Gather | None = None) -> tf.Tensor:
         """The rows of keys, `[*ids.shape, dim]` float32; of unknown ones what the table says.
@@ -122,7 +116,7 @@ class KeyedSlices(SlicedVariables):
         return lambda hashes: _searched(joined, hashes)
 
     def _gather(self, hashes: tf.Tensor) -> tuple[tf.Tensor, Sequence[tf.Tensor]]:
-        places = self._places.of(hashes)
+        places = self._places.lookup(hashes)
         _, *rows = self.variables
         return places != NOWHERE, [tf.gather(each, tf.maximum(places, 0)) for each in rows]
 

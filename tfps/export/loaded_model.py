@@ -231,11 +231,7 @@ class ExportedModel:
 
     @property
     def tables(self) -> tuple[ExportedTable, ...]:
-        """The tables of its embeddings, for `rows`.
-
-        Raises:
-            UserError: If a version of tfps exported it that recorded no tables.
-        """
+        """The tables of its embeddings, for `rows`."""
         return self._lookups.tables
 
     @arguments.checked

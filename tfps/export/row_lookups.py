@@ -1,18 +1,17 @@
 """The rows of an exported model's tables, for inspection."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tfps.errors import RunError, UserError
+from tfps.errors import RunError, UserError, listed
 from tfps.export.exported_files import HINT
 from tfps.layers.dynamic_embedding import string_keys
 
 ATTRIBUTE = "rows"  # of a SavedModel: a function for each table, from ids `[n]` to `[n, dim]`
-_MOST_NAMED = 10  # tables in a message
 
 
 class ExportedTable(NamedTuple):
@@ -62,7 +61,7 @@ class RowLookups:
         """Some rows of a table, `[*shape, dim]` float32; keys may be strings."""
         found = {each.name: each for each in self.tables}
         if table not in found:
-            raise UserError(f"there is no table {table!r}; the model has {_listed(self.tables)}")
+            raise UserError(f"there is no table {table!r}; the model has {listed(found, 10)}")
         wanted, count = np.asarray(ids), found[table].rows
         if count is None and wanted.dtype.kind in "UOS":
             wanted = string_keys(tf.constant(wanted.tolist())).numpy()
@@ -83,9 +82,3 @@ def _refuse_outside(table: str, ids: npt.NDArray[Any], rows: int) -> None:
     if outside.any():
         bad = ids[outside].reshape(-1)[0]
         raise UserError(f"id {bad} is outside table {table!r}, which has rows 0 to {rows - 1:,}")
-
-
-def _listed(tables: Sequence[ExportedTable]) -> str:
-    names = [table.name for table in tables[:_MOST_NAMED]]
-    more = f" and {len(tables) - _MOST_NAMED} more" if len(tables) > _MOST_NAMED else ""
-    return f"{', '.join(names)}{more}" if names else "none"

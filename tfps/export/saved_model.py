@@ -277,8 +277,7 @@ def _write(
         return found, schema
     del serving
     gc.collect()  # a Keras model holds itself, and its tables are needed once more
-    readable = {**schema, "sizes": {}}  # not all is written yet
-    loaded = ExportedModel(written, tf.saved_model.load(written), readable)
+    loaded = ExportedModel(written, tf.saved_model.load(written), schema)
     return sample.refuse_different(loaded.predict), schema
 
 
@@ -376,6 +375,7 @@ def _schema(task: Task, tables: Sequence[ExportedTable]) -> dict[str, Any]:
         "labels": [label.schema() for label in task.labels()],
         "converted": converted(task.rows(), [*task.features(), *task.labels()]),
         "signatures": SIGNATURES,
+        "sizes": {},  # until all is written
         "arguments": python_arguments(signature_specs(task.features())),
         "tables": [table._asdict() for table in tables],
     }

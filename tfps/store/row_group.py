@@ -76,25 +76,17 @@ class RowGroup(abc.ABC):
     def slices(self) -> list[TensorSlice]: ...
 
     def pull(
-        self,
-        asked: AskedIds,
-        after: Tensors = (),
-        with_slots: bool = False,
-        is_training: bool = True,
+        self, asked: AskedIds, with_slots: bool = False, is_training: bool = True
     ) -> PulledRows:
-        return self.pull_found(self.find(asked), after, with_slots, is_training)
+        return self.pull_found(self.find(asked), with_slots, is_training)
 
     def pull_found(
-        self,
-        found: PulledRows,
-        after: Tensors = (),
-        with_slots: bool = False,
-        is_training: bool = True,
+        self, found: PulledRows, with_slots: bool = False, is_training: bool = True
     ) -> PulledRows:
         """Fetches the rows that `find` found; see `pull`."""
         parts = []
         for part, owned in enumerate(found.owned):
-            with tf.device(self._devices[part]), tf.control_dependencies(after):
+            with tf.device(self._devices[part]):
                 parts.append(self.read_part(part, owned, with_slots, is_training))
         return self.joined(found, parts)
 

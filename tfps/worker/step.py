@@ -96,10 +96,10 @@ class Step:
         finally:
             self._judged = None
 
-    def pull(self, features: Features, labels: Labels, after: Sequence[tf.Tensor] = ()) -> Batch:
+    def pull(self, features: Features, labels: Labels) -> Batch:
         """Pulls what a batch needs to be trained."""
         with tf.name_scope(scopes.PULL):
-            pulled = self.store.pull(self.lookups(features, labels), after)
+            pulled = self.store.pull(self.lookups(features, labels))
         return Batch(features, labels, pulled)
 
     def find(self, features: Features, labels: Labels) -> FoundBatch:

@@ -21,9 +21,9 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from tfps import byte_size
-from tfps.errors import RunError, UserError
+from tfps.errors import RunError, UserError, listed
 from trainer.serving import form
-from trainer.serving.json_values import RefusedError, listed
+from trainer.serving.json_values import RefusedError
 from trainer.serving.model_versions import ModelVersions, ServedVersion
 from trainer.serving.question import read_question
 from trainer.serving.raw_rows import RawRows

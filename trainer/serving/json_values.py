@@ -4,7 +4,7 @@ import base64
 import binascii
 import json
 import string
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -30,13 +30,6 @@ class RefusedError(Exception):
 
 class UnfitValueError(Exception):
     """A value that a feature cannot have; the message continues after the feature's name."""
-
-
-def listed(names: Iterable[object], most: int = 12) -> str:
-    """Some names for a message, the first of them where there are many."""
-    texts = [str(name) for name in names]
-    more = f" and {len(texts) - most} more" if len(texts) > most else ""
-    return ", ".join(texts[:most]) + more
 
 
 def shown(value: Any) -> str:

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfps.data.bad_records import find_problem
 from tfps.data.feature import Feature
+from tfps.errors import listed
 from tfps.export.exported_files import EXAMPLES_INPUT, EXAMPLES_SIGNATURE, FEATURES_SIGNATURE
 from tfps.export.loaded_model import ExportedModel, RefusedRecordsError
 from tfps.model.inputs import row_lengths_of, signature_specs
@@ -21,7 +22,6 @@ from trainer.serving.json_values import (
     UnfitValueError,
     flat_values,
     is_encoded,
-    listed,
     shown,
 )
 from trainer.serving.raw_rows import ROWS_SIGNATURE, RawRows
@@ -141,7 +141,7 @@ class _Columns:
         if min(lengths) < 0 or sum(lengths) != len(values):
             raise RefusedError(
                 f"{name!r} must divide the {len(values)} values of feature {feature.name!r} among "
-                f"the records, but gives them {listed(lengths)}"
+                f"the records, but gives them {listed(map(str, lengths))}"
             )
         return values, lengths
 
