@@ -249,18 +249,6 @@ class ChiefState:
             self._leaving or self.new_size or self._reason_to_change
         )
 
-    def release_ps(self) -> list[TaskName]:
-        """Notifies the leaving ps that all is saved; returns them. Their parameters go, too."""
-        released, self._leaving = self._leaving, []
-        for ps in released:
-            self.notices.clear(ps)
-        return released
-
-    def take_reason_to_change(self) -> str:
-        """Returns once why the run should continue with other workers; nothing if it need not."""
-        reason, self._reason_to_change = self._reason_to_change, ""
-        return reason
-
     def raise_if_nobody_trains(self) -> None:
         """Looks as `poll` does, and has others join at once if all workers are lost."""
         self.poll()
@@ -286,15 +274,19 @@ class ChiefState:
     ) -> None:
         """Ends this connection if ps are about to go, or it is to have other tasks.
 
-        `saved` says for the log what has been.
+        The ps are notified that all is saved: their parameters go, too. `saved` says for the log
+        what has been.
         """
-        if released := self.release_ps():
+        released, self._leaving = self._leaving, []
+        for ps in released:
+            self.notices.clear(ps)
+        if released:
             names = ", ".join(map(str, released))
             raise LostPsError(f"{names} left{saved}", tuple(ps.index for ps in released))
         if self.new_size and may_resize:
             self.resizing.leaving()
             raise ResizedError(self.new_size)
-        reason = self.take_reason_to_change()
+        reason, self._reason_to_change = self._reason_to_change, ""
         if reason and may_change_workers:
             raise WorkersChangedError(reason)
 
@@ -333,16 +325,13 @@ class ChiefState:
         reason = "; ".join(filter(None, [joining, self._overdue()]))
         all_workers = len(self.connector.workers) + len(self.connector.left_out)
         seconds = self.restart.changes.seconds_left(len(arrived) / max(1, all_workers))
-        if not reason or not seconds or self._is_without_workers():
+        trains_nobody = self._are_all_workers(self.monitor.outages())  # so a change costs nothing
+        if not reason or not seconds or trains_nobody:
             return reason
         if reason != self._announced:
             self._announced = reason
             _log.info("%s; in %.0f s, with who comes or goes until then", reason, seconds)
         return ""
-
-    def _is_without_workers(self) -> bool:
-        """Whether nobody trains, so that a change costs nothing."""
-        return self._are_all_workers(self.monitor.outages())
 
     def _are_all_workers(self, outages: Iterable[Outage]) -> bool:
         return {outage.task for outage in outages}.issuperset(self.connector.workers)

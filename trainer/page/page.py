@@ -1,11 +1,9 @@
 """Puts charts and tables into one file of HTML, which needs nothing else to be shown."""
 
 import itertools
-import logging
 import time
 from collections.abc import Callable, Sequence
 
-from tfps.errors import UserError
 from tfps.job_dir import JobDir
 from tfps.job_dir.report import OUTPUT_LOSS
 from tfps.job_dir.size import Size
@@ -26,7 +24,6 @@ from trainer.page.tables import tables_of
 from trainer.page.templates import html_templates
 
 _RECORDS, _TIME = "records trained", "time since the job began"
-_log = logging.getLogger(__name__)
 
 
 def charts_of(jobs: Sequence[JobRecord]) -> list[Chart]:
@@ -237,13 +234,6 @@ class RunPage:
 
     def flush(self) -> None:
         """Writes the page, once the run has ended."""
-        if not self._is_due:
-            return
-        # Loaded here: a run that trains needs none of it.
-        from trainer.page.job_record import JobRecord
-
-        try:
+        if self._is_due:
             write([JobRecord.read(self._job_dir)], self._job_dir.page)
-        except UserError as error:
-            _log.warning("the run's page is not written: %s", error)
-        self._is_due = False
+            self._is_due = False

@@ -1,4 +1,4 @@
-"""TensorFlow Serving's REST requests to a model, and a form, as an application of Starlette."""
+"""TensorFlow Serving's REST requests to a model, and a form, as an ASGI application."""
 
 import dataclasses
 import ipaddress
@@ -14,10 +14,8 @@ from typing import Any
 import anyio
 import numpy as np
 from google.protobuf import json_format
-from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
-from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from tfps import byte_size
@@ -47,7 +45,7 @@ _Answerer = Callable[[re.Match[str], bytes], Response]
 
 @dataclasses.dataclass(frozen=True)
 class ModelApp:
-    """Answers requests to one model."""
+    """Answers HTTP requests to one model."""
 
     versions: ModelVersions
     name: str
@@ -55,20 +53,17 @@ class ModelApp:
     max_body: int  # bytes
     max_batch: int
     rows: RawRows | None = None  # how it reads raw ones; None where it takes features alone
+    places: anyio.CapacityLimiter = dataclasses.field(  # of predictions at a time
+        default_factory=lambda: anyio.CapacityLimiter(os.cpu_count() or 1)
+    )
 
-    def starlette(self) -> Starlette:
-        places = anyio.CapacityLimiter(os.cpu_count() or 1)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await self._respond(Request(scope, receive))
+        response.headers["Cache-Control"] = "no-store"
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        await response(scope, receive, send)
 
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            request = Request(scope, receive)
-            response = await self._respond(request, places)
-            response.headers["Cache-Control"] = "no-store"
-            response.headers["X-Content-Type-Options"] = "nosniff"
-            await response(scope, receive, send)
-
-        return Starlette(routes=[Route("/{path:path}", _Endpoint(answer))])
-
-    async def _respond(self, request: Request, places: anyio.CapacityLimiter) -> Response:
+    async def _respond(self, request: Request) -> Response:
         try:
             self._check_sender(request)
             # As it was sent: a model's name may have a slash, encoded.
@@ -76,7 +71,7 @@ class ModelApp:
             give, match = self._find(request.method, path)
             body = await self._body(request)
             with anyio.fail_after(_PREDICT_SECONDS):
-                return await anyio.to_thread.run_sync(give, match, body, limiter=places)
+                return await anyio.to_thread.run_sync(give, match, body, limiter=self.places)
         except RefusedError as refusal:
             headers = {"Allow": refusal.allow} if refusal.allow else {}
             return JSONResponse({"error": refusal.message}, refusal.status, headers)
@@ -243,16 +238,6 @@ class ModelApp:
             f"{self.versions.newest.number} is{f' ({reason})' if reason else ''}",
             HTTPStatus.NOT_FOUND,
         )
-
-
-class _Endpoint:
-    """An ASGI application that takes every method: a function as an endpoint takes GET alone."""
-
-    def __init__(self, answer: Callable[[Scope, Receive, Send], Any]):
-        self._answer = answer
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._answer(scope, receive, send)
 
 
 def is_loopback(address: str) -> bool:

@@ -42,8 +42,9 @@ def run() -> int:
     rows = RawRows.of(task) if task else None
     app = ModelApp(versions, values.model_name, values.address, max_body, values.max_batch, rows)
     config = uvicorn.Config(
-        app.starlette(),
+        app,
         lifespan="off",
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,

@@ -7,7 +7,7 @@ from tests.polling import Polling
 from tfps.cluster.liveness import Liveness
 from tfps.cluster.monitor import TaskMonitor
 from tfps.cluster.spec import Cluster
-from tfps.errors import LostWorkersError, WorkersChangedError
+from tfps.errors import LostPsError, LostWorkersError, WorkersChangedError
 from tfps.job_dir import JobDir, size
 from tfps.job_dir.chief_fence import ChiefFence, SupersededError
 from tfps.job_dir.size import Size
@@ -80,8 +80,10 @@ def test_who_comes_soon_after_a_change_is_part_of_the_next_one(state, clock, cap
     assert not look(state)
     clock.now += 1
     assert look(state)
-    assert state.take_reason_to_change() == "worker 1, worker 2 can join"
-    assert (state.is_asked_to_save, state.take_reason_to_change()) == (False, "")
+    with pytest.raises(WorkersChangedError, match=r"^worker 1, worker 2 can join$"):
+        state.end_if_tasks_change()
+    assert not state.is_asked_to_save
+    state.end_if_tasks_change()
 
 
 def test_a_change_is_made_at_once_where_nobody_trains(state):
@@ -152,7 +154,9 @@ def test_a_ps_that_will_go_is_told_once_that_all_is_saved(state):
     state.notices.post(PS)
     assert look(state)
     assert state.notices.is_posted(PS)
-    assert state.release_ps() == [PS]
+    with pytest.raises(LostPsError, match=f"^{PS} left$") as ended:
+        state.end_if_tasks_change()
+    assert ended.value.leaving == (PS.index,)
     assert not state.notices.is_posted(PS)
     assert not state.is_asked_to_save
     assert not look(state)

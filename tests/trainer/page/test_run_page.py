@@ -3,6 +3,7 @@
 from tests.trainer.page.jobs import BEGAN, events, write
 from tfps.job_dir import JobDir
 from tfps.monitoring.events import RunEnded
+from tfps.monitoring.recorder import RunRecorder
 from trainer.page.page import RunPage
 
 
@@ -24,9 +25,9 @@ def test_the_page_is_there_when_the_run_has_ended(tmp_path):
 
 
 def test_a_page_that_nothing_can_be_shown_on_ends_nothing(tmp_path, caplog):
-    page = RunPage(JobDir(tmp_path))
-    page.tell(RunEnded(at=BEGAN, status="finished"))
-    page.flush()
+    recorder = RunRecorder([RunPage(JobDir(tmp_path))])
+    recorder.tell(RunEnded(at=BEGAN, status="finished"))
+    recorder.close()
     [warning] = caplog.messages
-    assert warning.startswith("the run's page is not written: ")
+    assert warning.startswith("the page of the run cannot be written for now: ")
     assert "no job ran there" in warning

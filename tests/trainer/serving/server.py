@@ -57,8 +57,7 @@ class Asked(Client):
         rows=None,
     ):
         versions = ModelVersions.open(str(model))
-        app = ModelApp(versions, name, address, max_body, max_batch, rows)
-        self.app = app.starlette()
+        self.app = ModelApp(versions, name, address, max_body, max_batch, rows)
         self._client = TestClient(self.app, base_url="http://127.0.0.1:8501")
 
     def raw(self, method, path, body=None, headers=()):
