@@ -70,7 +70,8 @@ def guarded(run: Callable[[], int]) -> int:
     try:
         return run()
     except (UserError, RunError) as error:
-        print(f"error: {printable(str(error))}", file=sys.stderr)  # noqa: T201 - an entry point's
+        text = printable(str(error).expandtabs())
+        print(f"error: {text}", file=sys.stderr)  # noqa: T201 - an entry point's message
         return error.exit_code
     except KeyboardInterrupt:
         return 128 + signal.SIGINT

@@ -69,15 +69,18 @@ def _import(path: str, where: str) -> tuple[ModuleType, str]:
 
 
 def _spec(name: str) -> ModuleSpec | None:
-    """The module of a name, None without one; it imports the packages above."""
+    """The module of a name, None without one; imports the package that it is in."""
     try:
-        return importlib.util.find_spec(name) if name else None
-    except ValueError:  # no name of a module
-        return None
+        if package := name.rpartition(".")[0]:
+            importlib.import_module(package)
     except ModuleNotFoundError as error:
         if error.name and f"{name}.".startswith(f"{error.name}."):
             return None
-        raise  # a package imports what is not there
+        raise  # the package imports what is not there
+    try:
+        return importlib.util.find_spec(name) if name else None
+    except (ModuleNotFoundError, ValueError):  # it would be in a module, or is no name of one
+        return None
 
 
 def _installed() -> str:
@@ -106,8 +109,9 @@ def _guarded(where: str, file: str, call: Callable[[], Any]) -> Any:
             file = error.filename or file
         else:
             frames = traceback.extract_tb(error.__traceback__)
-            lines = [frame.lineno for frame in frames if frame.filename == file]
-            line = lines[-1] if lines else None
+            theirs = [x for x in frames if x.filename != __file__ and "importlib" not in x.filename]
+            own = [frame for frame in theirs if frame.filename == file] or theirs
+            file, line = (own[-1].filename, own[-1].lineno) if own else (file, None)
             kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
             reason = f"{kind}{error}{_moved(error)}"
         at = f"{file} line {line}" if line else file

@@ -33,7 +33,7 @@ _GROWTH = 1.2  # what a model takes beyond its variables
 
 def check_whole(directory: str, files: Mapping[str, ModelFile], sizes: Mapping[str, int]) -> None:
     """Refuses a version that lacks a file, or has one that is cut short or of another export."""
-    _check_names(directory, files, sizes)
+    _check_names(directory, files, [GRAPH_FILE, *sizes])
     for name, size in sizes.items():
         if files[name].bytes != size:
             raise UserError(

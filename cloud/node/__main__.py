@@ -101,9 +101,14 @@ class _Machine:
         """Runs its tasks until the job ends, or is to have another size."""
         place, launch, shares = self._place, self._launch, Shares(self._place.nodes, *size)
         spec = job_spec.resized(self._spec, size)
-        with _ports(_counts(shares, place, spec)) as ports:
-            self.link = self._linked()  # what may fail comes before it: it listens
-            self._has_run = True
+        self.link = self._linked()  # before free ports are drawn, of which its own could be one
+        self._has_run = True
+        with contextlib.ExitStack() as stack:
+            try:
+                ports = stack.enter_context(_ports(_counts(shares, place, spec)))
+            except UserError as error:
+                self.link.tell_end(error.exit_code)
+                raise
             try:
                 addresses = self.link.meet(Hello(place.rank, self._checksum, size, ports))
             except OtherSizeError:
@@ -170,6 +175,11 @@ def _ports(counts: Mapping[str, int]) -> Iterator[dict[str, list[int]]]:
     with contextlib.ExitStack() as stack:
         if first := _FLAGS.first_port:
             numbers = list(range(first, first + total))
+            if numbers and numbers[-1] > LAST_PORT:
+                raise UserError(
+                    f"--first_port={first}: this machine's {total} tasks need ports from there on, "
+                    f"of which the last is {LAST_PORT}; name a lower one"
+                )
         else:
             numbers = stack.enter_context(Ports(total)).numbers
         at = iter(numbers)

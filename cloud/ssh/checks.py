@@ -16,6 +16,7 @@ from tfps import byte_size
 from tfps.errors import UserError
 
 _SECONDS = 90.0  # for all machines together
+_SETUP_SECONDS = 600.0  # more, where there are lines of --setup
 _LEAST_BYTES = 1 << 30
 _OLDEST_PYTHON = (3, 11)
 _NO_DIRECTORY, _NO_PYTHON, _OLD_PYTHON, _NO_SETUP = 41, 42, 43, 44
@@ -26,12 +27,14 @@ if sys.version_info < {_OLDEST_PYTHON}:
     sys.stderr.write("%d.%d.%d\\n" % sys.version_info[:3])
     sys.exit({_OLD_PYTHON})
 """
-# The answers go to what is the output before the user's lines, whose own goes elsewhere.
 _BEGIN = f"""
 cd "$1" || exit {_NO_DIRECTORY}
-exec 3>&1 4<&0 >&2 < /dev/null
+of_probe=("$@")
+set --
+{{ :
 %s
-exec >&3 <&4 3>&- 4<&-
+}} >&2 < /dev/null
+set -- "${{of_probe[@]}}"
 command -v "$2" >&2 || exit {_NO_PYTHON}
 "$2" -c "$3" < /dev/null
 [ $? != {_OLD_PYTHON} ] || exit {_OLD_PYTHON}
@@ -48,7 +51,7 @@ class Needs(NamedTuple):
     paths: Sequence[str]  # that must be there
     job_dir: str  # that all must see; empty where it is no path
     ports: Sequence[Sequence[int]]  # of each machine; of the first, that of the meeting first
-    environment: Mapping[str, str] = {}
+    environment: Mapping[str, str] = {}  # but the rank
     setup: Sequence[str] = ()  # lines of bash that run first
 
 
@@ -59,12 +62,13 @@ class _RefusedError(Exception):
 class _Probe:
     """One machine, while it is looked at."""
 
-    def __init__(self, host: Host, needs: Needs):
+    def __init__(self, host: Host, rank: int, needs: Needs):
         self.host = host
         self._needs = needs
         text = pathlib.Path(probe.__file__).read_text(encoding="utf-8")
         own = (needs.directory, needs.python, _LOOK, text)
-        lines = hosts.preparation(needs.environment, needs.setup, f"exit {_NO_SETUP}")
+        environment = {**needs.environment, "RANK": str(rank)}
+        lines = hosts.preparation(environment, needs.setup, f"exit {_NO_SETUP}")
         self.process = hosts.start(host, ["bash", "-c", _BEGIN % lines, "bash", *own])
 
     def ask(self, question: object) -> _Answer:
@@ -103,7 +107,7 @@ class _Probe:
             version = hosts.why(_OLD_PYTHON, errors)
             return f"Python {version} is too old; name a newer with --python"
         if self.process.returncode < 0:
-            return f"it has not answered in {_SECONDS:g} s"
+            return f"it has not answered in {_limit(self._needs):g} s"
         return hosts.why(self.process.returncode, errors or line)
 
 
@@ -116,8 +120,8 @@ def check(machines: Sequence[Host], needs: Needs) -> int:
     Raises:
         UserError: What is wrong, of each machine.
     """
-    probes = [_Probe(host, needs) for host in machines]
-    limit = threading.Timer(_SECONDS, _kill, [probes])
+    probes = [_Probe(host, rank, needs) for rank, host in enumerate(machines)]
+    limit = threading.Timer(_limit(needs), _kill, [probes])
     limit.start()
     try:
         with concurrent.futures.ThreadPoolExecutor(len(probes)) as pool:
@@ -134,6 +138,10 @@ def check(machines: Sequence[Host], needs: Needs) -> int:
         limit.cancel()
         for each in probes:
             each.close()
+
+
+def _limit(needs: Needs) -> float:
+    return _SECONDS + (_SETUP_SECONDS if needs.setup else 0.0)
 
 
 def _kill(probes: Sequence[_Probe]) -> None:

@@ -55,6 +55,7 @@ echo -$$ > "$own/launcher" # this and all that it runs, until there is one
 echo $$ > "$own/running"
 rm -f "$own/exit_code"
 cd {directory} || end 2
+set --
 {lines}
 is_cancelled=
 trap 'is_cancelled=yes' TERM

@@ -34,7 +34,7 @@ def define_flags(values: flags.FlagValues) -> None:
     text = "Of as many as a machine has tasks; 0: free ones."
     limits = {"lower_bound": 0, "upper_bound": LAST_PORT}
     flags.DEFINE_integer("first_port", 0, text, flag_values=values, **limits)
-    text = "A line of bash that runs before all else, any number; one that fails ends the job."
+    text = "A line of bash that runs first, for the checks and the job, any number of times."
     flags.DEFINE_multi_string("setup", [], text, flag_values=values)
 
 
@@ -140,6 +140,11 @@ class SshTarget(RemoteTarget):
         for rank in range(shares.nodes):
             tasks = sum(shares.counts(rank).values()) + (spec.chief_works and not rank)
             ports = range(self.first_port + (rank > 0), self.first_port + 1 + tasks)
+            if ports.stop > LAST_PORT + 1:
+                raise UserError(
+                    f"--first_port={self.first_port}: a machine's {tasks} tasks need ports after "
+                    f"it, of which the last is {LAST_PORT}; name a lower one"
+                )
             yield ports if self.first_port else ()
 
 

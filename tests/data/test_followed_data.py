@@ -32,7 +32,10 @@ class Stream:
             raise UserError(f"{directory} is damaged")
         count = self.records[directory]
         shard = Shard("s", count, 0, f"{count:08x}")
-        return Manifest("d", [], [], (shard,), RecordIndex(1, ()), directory=directory)
+        index = RecordIndex(1, ())
+        return Manifest(
+            name="d", features=[], labels=[], shards=(shard,), index=index, directory=directory
+        )
 
     def follow(self, position=None, seconds=PATIENCE):
         data = FollowedData(names_of(str(self.root)), self.read, seconds)

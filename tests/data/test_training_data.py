@@ -38,7 +38,10 @@ def test_names_that_some_epochs_could_not_train_are_refused(named, message):
 
 def manifest(directory, *sizes):
     shards = tuple(Shard(f"{number}", size, 0, "") for number, size in enumerate(sizes))
-    return Manifest(directory, [], [], shards, RecordIndex(1, ()), directory=directory)
+    index = RecordIndex(1, ())
+    return Manifest(
+        name=directory, features=[], labels=[], shards=shards, index=index, directory=directory
+    )
 
 
 def test_shards_are_counted_over_all_datasets_each_once():

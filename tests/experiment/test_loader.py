@@ -45,8 +45,9 @@ def test_no_such_config_lists_the_installed_ones(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1 / 0\n", "ZeroDivisionError: division by zero"),
-        ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("1 / 0\n", "line 1: ZeroDivisionError: division by zero"),
+        ("\nint('x')\n", "line 2: ValueError: invalid literal"),
+        ("import no_such_module\n", "line 1: ModuleNotFoundError: No module named 'no_such_mod"),
     ],
 )
 def test_a_package_that_cannot_be_imported_says_why(
@@ -57,7 +58,7 @@ def test_a_package_that_cannot_be_imported_says_why(
     (tmp_path / name / "__init__.py").write_text(text)
     (tmp_path / name / "mine.py").write_text(GOOD)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=rf"{name}/__init__\.py {message}"):
         overrides.load(f"{name}.mine")
 
 

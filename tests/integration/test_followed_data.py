@@ -43,7 +43,11 @@ def stream_fixture(tmp_path: pathlib.Path) -> Stream:
 
 
 def job(stream: Stream, root: pathlib.Path, *more: str) -> list[str]:
-    data = Manifest("", [], [], (), manifest.RecordIndex(1, ()), directory=str(stream.directory))
+    index = manifest.RecordIndex(1, ())
+    data = Manifest(
+        **{"name": "", "features": [], "labels": [], "shards": (), "index": index},
+        directory=str(stream.directory),
+    )
     return flags(data, root / "job", TASK, "--train.batch_size=20", *more)
 
 

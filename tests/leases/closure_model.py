@@ -21,7 +21,7 @@ FIRST = dict(zip(("s0", "s1", "s2"), np.cumsum([0, *SIZES]), strict=False))
 ORDER = EpochOrder(batch_size=BATCH, shuffle_buffer=0, seed=0)
 SHARDS = tuple(Shard(f"s{k}", size, 100, "") for k, size in enumerate(SIZES))
 INDEX = RecordIndex(STRIDE, tuple(np.zeros(1, np.int64) for _ in SHARDS))
-DATA = TrainingData.of(Manifest("d", [], [], SHARDS, INDEX))
+DATA = TrainingData.of(Manifest(name="d", features=[], labels=[], shards=SHARDS, index=INDEX))
 BAD = [(0, 0), (0, 9), (0, 10), (1, 8), (2, 3)]  # shard and number of records that may be bad
 LOOKS = 2  # steps from one look at whether the lease is held to the next
 _UNTIMED = (0.0, 0.0, 0.0)  # what a closure's exchanges took

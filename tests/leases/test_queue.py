@@ -32,7 +32,9 @@ def of_sizes(*sizes, compression="", directory="dir"):
         np.arange(-(-shard.records // STRIDE) if not compression else 0) * 1000 for shard in shards
     ]
     index = RecordIndex(STRIDE, tuple(offsets))
-    return Manifest("d", [], [], tuple(shards), index, directory=directory)
+    return Manifest(
+        name="d", features=[], labels=[], shards=tuple(shards), index=index, directory=directory
+    )
 
 
 DATA = data(6705, 0, 7, 300, 11)

@@ -13,7 +13,7 @@ import pytest
 from tests.kafka_broker import Broker
 from tests.trainer.collecting import PATIENCE, collected, configured, killed_again_and_again
 from tfps.errors import UserError
-from trainer.datasets import joined_topics
+from trainer.datasets import joined_topics, kafka_messages
 from trainer.datasets.joined_topics import Join, JoinedTopics
 from trainer.datasets.kafka_messages import KafkaMessages
 from trainer.datasets.row_encoding import ConfiguredExperiment
@@ -160,6 +160,7 @@ def test_rows_wait_for_labels_of_a_broker_that_is_away(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(joined_topics, "_DELAY_MILLISECONDS", 1000)
+    monkeypatch.setattr(kafka_messages, "_SILENT_MILLISECONDS", 1000)
     source = joined(broker, experiment, window=2.0)
     source.resume({})
     made = time.time() - BEGAN / 1000
@@ -168,6 +169,7 @@ def test_rows_wait_for_labels_of_a_broker_that_is_away(
     while not source.place["read"].get("shown/0") and time.monotonic() < deadline:
         assert not source.read(1000)
     assert not source.read(1000)  # it hears that this was the last one
+    assert "does not answer" not in caplog.text
     with broker.away():
         settled(source, seconds=5)
     assert re.search("partition . does not answer, rows wait for it: ", caplog.text)

@@ -40,7 +40,7 @@ import posixpath
 import re
 import zlib
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 import tensorflow as tf
@@ -63,6 +63,7 @@ from tfps.storage.failures import StorageError, of_named
 FILE = "manifest.json"
 FORMAT = 3
 WRITTEN, FOUND = "written", "found"
+_T = TypeVar("_T")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -84,6 +85,19 @@ class _Content:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _File(_Content):
     index: IndexFile
+
+
+@dataclasses.dataclass(frozen=True)
+class _Files:
+    """What must be right of a manifest for its dataset to be replaced."""
+
+    origin: str
+    shards: tuple[Shard, ...]
+    index: IndexFile
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*(shard.file for shard in self.shards), self.index.file)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -166,7 +180,7 @@ def read(directory: str, flag: str = "", may_be_cut: bool = False) -> Manifest:
     where = f"{flag}={directory}" if flag else directory
     try:
         text = _text(directory, where)
-        stored = _decode(text, f"{where}: {FILE}")
+        stored = _decode(text, f"{where}: {FILE}", _File)
         index = read_index(stored.index, directory, where, stored.shards)
         shards = check_files(directory, stored.shards, where, may_be_cut)
     except (StorageError, tf.errors.OpError) as error:
@@ -181,7 +195,7 @@ def _content_of(held: _Content) -> dict[str, Any]:
 def named_files(directory: str) -> tuple[str, ...]:
     """Names of shards and index of the dataset in a directory, none if there is no dataset."""
     stored = _stored(directory)
-    return _files(stored) if stored else ()
+    return stored.names if stored else ()
 
 
 def files_to_replace(directory: str) -> tuple[str, ...]:
@@ -194,7 +208,7 @@ def files_to_replace(directory: str) -> tuple[str, ...]:
             f"{directory} holds TFRecord files that were there before their {FILE}; delete them "
             "yourself, or name another directory"
         )
-    return _files(stored)
+    return stored.names
 
 
 def _text(directory: str, where: str) -> str:
@@ -216,21 +230,17 @@ def _text(directory: str, where: str) -> str:
     raise UserError(f"{where} does not exist; run trainer.prepare to make a dataset there")
 
 
-def _stored(directory: str) -> _File | None:
+def _stored(directory: str) -> _Files | None:
     """What the manifest in a directory holds; None only where there is none."""
     try:
         with tf.io.gfile.GFile(posixpath.join(directory, FILE), "rb") as file:
             text = file.read().decode("utf-8", errors="replace")
     except tf.errors.NotFoundError:
         return None
-    return _decode(text, f"{directory}: {FILE}")
+    return _decode(text, f"{directory}: {FILE}", _Files)
 
 
-def _files(stored: _File) -> tuple[str, ...]:
-    return (*(shard.file for shard in stored.shards), stored.index.file)
-
-
-def _decode(text: str, where: str) -> _File:
+def _decode(text: str, where: str, kind: type[_T]) -> _T:
     try:
         content = json.loads(text)
     except json.JSONDecodeError as error:
@@ -239,6 +249,6 @@ def _decode(text: str, where: str) -> _File:
     if found != FORMAT:
         raise UserError(f"{where} has format {found!r}, but this version reads {FORMAT}; {HINT}")
     try:
-        return msgspec.convert(content, _File)
+        return msgspec.convert(content, kind)
     except msgspec.ValidationError as error:
         raise UserError(f"{where}: {error}; {HINT}") from None

@@ -246,7 +246,7 @@ class ExportedModel:
             `[*shape, dim]` float32.
 
         Raises:
-            UserError: If there is no such table, an id is outside it, or no tables were recorded.
+            UserError: If there is no such table, or an id is outside it.
             RunError: If they cannot be read.
         """
         name = table.name if isinstance(table, ExportedTable) else table

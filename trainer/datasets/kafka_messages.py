@@ -1,5 +1,6 @@
 """The messages of Kafka topics, each partition's in order, from given offsets on."""
 
+import functools
 import logging
 import re
 import time
@@ -15,6 +16,7 @@ _AT_ONCE = 4096  # messages
 _WAIT_SECONDS = 0.5
 _METADATA_SECONDS = 30.0  # that a broker has to answer; also between looks for new partitions
 _END_MILLISECONDS = 1000  # between looks whether a partition has more messages
+_SILENT_MILLISECONDS, _TOLD_MILLISECONDS = 10_000, 600_000  # until it is said, and said again
 _log = logging.getLogger(__name__)
 
 
@@ -29,10 +31,10 @@ class Partition(NamedTuple):
 
 
 class _End(NamedTuple):
-    """The end of a partition, all of whose messages were read at a time, ms since 1970."""
+    """The end of a partition, up to which all was read."""
 
     offset: int
-    at: int
+    at: int = 0  # when it was the end, as somebody asked for it has said; ms since 1970
 
 
 class Message(NamedTuple):
@@ -54,23 +56,22 @@ class KafkaMessages:
         self.topics = tuple(topics)
         self.offsets: dict[Partition, int] = {}  # of the next message
         self._ends: dict[Partition, _End] = {}
-        self._silent: set[Partition] = set()  # named in the log
+        self._silent_since: dict[Partition, int] = {}  # ms since 1970
         self._kafka = optional_imports.load("confluent_kafka", "kafka")
         self._brokers = brokers
         self._looked = 0.0
+        self._settings = {
+            **settings,
+            "bootstrap.servers": brokers,
+            "group.id": "tfps",  # needed, and not used: partitions are assigned here
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            # Messages that are gone are told of; any other value passes over them.
+            "auto.offset.reset": "error",
+            "error_cb": lambda error: _log.warning("kafka: %s", error.str()),
+        }
         try:
-            self._consumer = self._kafka.Consumer(
-                {
-                    **settings,
-                    "bootstrap.servers": brokers,
-                    "group.id": "tfps",  # needed, and not used: partitions are assigned here
-                    "enable.auto.commit": False,
-                    "enable.partition.eof": True,
-                    # Messages that are gone are told of; any other value passes over them.
-                    "auto.offset.reset": "error",
-                    "error_cb": lambda error: _log.warning("kafka: %s", error.str()),
-                }
-            )
+            self._consumer = self._kafka.Consumer(self._settings)
         except self._kafka.KafkaException as error:
             raise UserError(f"--kafka_config: {_said(error)}") from None
 
@@ -83,6 +84,11 @@ class KafkaMessages:
             wanted = ",".join(("TOPIC", "LABELS")[:topics])
             raise UserError(f"--input={url}: write kafka://HOST:PORT/{wanted}")
         return cls(match[1], names, _settings(settings_file) if settings_file else {})
+
+    @functools.cached_property
+    def _asker(self) -> Any:
+        """A consumer that reads nothing: the other's answers come behind messages it waits for."""
+        return self._kafka.Consumer(self._settings)
 
     @property
     def partitions(self) -> set[Partition]:
@@ -109,7 +115,7 @@ class KafkaMessages:
             partition = Partition(message.topic(), message.partition())
             if error := message.error():
                 self._refuse(error, partition)
-                self._ends[partition] = _End(message.offset(), _now())
+                self._ends[partition] = _End(message.offset())
                 continue
             self._ends.pop(partition, None)
             _, milliseconds = message.timestamp()
@@ -129,24 +135,28 @@ class KafkaMessages:
                 break
             place = self._kafka.TopicPartition(*partition)
             try:
-                _, offset = self._consumer.get_watermark_offsets(place, _WAIT_SECONDS, cached=False)
+                _, offset = self._asker.get_watermark_offsets(place, _WAIT_SECONDS, cached=False)
             except self._kafka.KafkaException as error:
-                self._say_silent(partition, error)
+                self._look_at_silence(partition, now, error)
                 break  # one is enough: rows wait for all
-            self._silent.discard(partition)
+            self._silent_since.pop(partition, None)
             if offset > end:
                 del self._ends[partition]  # they are on their way
             else:
                 self._ends[partition] = _End(end, now)
-        return {partition: end.at for partition, end in self._ends.items()}
+        return {partition: end.at for partition, end in self._ends.items() if end.at}
 
-    def _say_silent(self, partition: Partition, error: Any) -> None:
-        if partition not in self._silent:
-            self._silent.add(partition)
+    def _look_at_silence(self, partition: Partition, now: int, error: Any) -> None:
+        """Says of a partition that has been silent for a while that it is waited for."""
+        since = self._silent_since.setdefault(partition, now)
+        if now - since >= _SILENT_MILLISECONDS:
             _log.warning("%s does not answer, rows wait for it: %s", partition, _said(error))
+            self._silent_since[partition] = now + _TOLD_MILLISECONDS
 
     def close(self) -> None:
         self._consumer.close()
+        if "_asker" in vars(self):
+            self._asker.close()
 
     def _existing(self) -> list[Partition]:
         self._looked = time.monotonic()

@@ -44,7 +44,6 @@ def run() -> int:
     config = uvicorn.Config(
         app,
         lifespan="off",
-        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
