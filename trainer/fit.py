@@ -232,6 +232,7 @@ def _session() -> Iterator[None]:
 def _interruptible() -> Iterator[Interruption]:
     """An interrupt saves and then is one as before; the signals' handlers are put back."""
     handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    unraisable_hook = sys.unraisablehook
     interruption = Interruption(_GRACE_SECONDS)
     try:
         interruption.install()
@@ -247,6 +248,7 @@ def _interruptible() -> Iterator[Interruption]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+        sys.unraisablehook = unraisable_hook
 
 
 def _exported(inputs: RunInputs, last: Checkpoint, evaluations: Sequence[Evaluation]) -> Checkpoint:

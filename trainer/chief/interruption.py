@@ -12,6 +12,7 @@ _VARIABLE = "TFPS_STARTED_ANEW"
 _FIRST_FILE = 3  # behind stdin, stdout and stderr
 _kept: set[int] = set()
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_AGAIN_SECONDS = 0.01
 
 
 def has_restarted() -> bool:
@@ -47,8 +48,8 @@ class Interrupted(BaseException):
         self.signal = signal
 
 
-def _is_of_c_code(error: BaseException | None) -> bool:
-    while error and not isinstance(error, SystemError):
+def _is_of_signal(error: BaseException | None) -> bool:
+    while error and not isinstance(error, Interrupted):
         error = error.__cause__ or error.__context__
     return error is not None
 
@@ -64,12 +65,16 @@ class Interruption:
         self._grace_seconds = grace_seconds
         self._is_deferring = False
         self._noted: int | None = None
+        self._has_raised = False
+        self._is_swallowed = False
+        self._on_other_unraisable = sys.unraisablehook
 
     def install(self) -> None:
-        """Takes over the signals, and SIGALRM; in the main thread."""
+        """Takes over the signals, SIGALRM and `sys.unraisablehook`; in the main thread."""
         for number in _SIGNALS:
             signal.signal(number, self._on_signal)
         signal.signal(signal.SIGALRM, self._on_alarm)
+        self._on_other_unraisable, sys.unraisablehook = sys.unraisablehook, self._on_unraisable
 
     @property
     def is_requested(self) -> bool:
@@ -83,14 +88,14 @@ class Interruption:
 
     @contextlib.contextmanager
     def recognized(self) -> Iterator[None]:
-        """A block whose end by a signal is always `Interrupted`.
+        """A block whose end by a signal is always `Interrupted`; nothing in it may catch that.
 
-        In the middle of C code, such as TensorFlow's, it becomes a `SystemError`.
+        C code, such as TensorFlow's, makes a `SystemError` of it, or swallows it and then fails.
         """
         try:
             yield
-        except Exception as error:
-            if _is_of_c_code(error):
+        except Exception:
+            if self._has_raised:
                 self.raise_if_requested()
             raise
 
@@ -111,10 +116,28 @@ class Interruption:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self._noted = number
         if not self._is_deferring:
+            self._has_raised = True
             raise Interrupted(number)
+        self._set_limit()
+
+    def _set_limit(self) -> None:
         # A timer of 0 would be none.
         signal.setitimer(signal.ITIMER_REAL, max(self._grace_seconds, 0.001))
 
     def _on_alarm(self, _: int, frame: FrameType | None) -> None:
-        if self._noted is not None and self._is_deferring:
+        if self._noted is None:
+            return
+        if self._is_swallowed and self._is_deferring:
+            self._is_swallowed = False
+            self._set_limit()
+        elif self._is_swallowed or self._is_deferring:
+            self._is_swallowed, self._has_raised = False, True
             raise Interrupted(self._noted)
+
+    def _on_unraisable(self, unraisable: "sys.UnraisableHookArgs") -> None:
+        """Raises once more, a moment later, what C code has swallowed."""
+        if not _is_of_signal(unraisable.exc_value):
+            self._on_other_unraisable(unraisable)
+            return
+        self._is_swallowed = True
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)

@@ -73,6 +73,76 @@ def test_what_c_code_makes_of_a_signal_is_recognized() -> None:
     assert ended.stdout == "build_model() fails\ngot 15\n", ended.stderr
 
 
+SWALLOWED = """
+class Held:
+    def __del__(self):  # what arises in it goes to sys.unraisablehook, as in TensorFlow's checks
+        try:
+            send(signal.SIGTERM)
+        except Interrupted as interrupted:
+            raise SystemError("returned a result with an exception set") from interrupted
+"""
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        "raise AttributeError('no _type_spec')",  # what the check has found is wrong
+        "while time.sleep(0.001) is None: pass",
+    ],
+)
+def test_a_signal_that_c_code_swallows_is_not_lost(then: str) -> None:
+    ended = run(
+        SWALLOWED
+        + textwrap.dedent(
+            f"""
+            try:
+                with interruption.recognized():
+                    held = Held()
+                    del held
+                    {then}
+            except Interrupted as interrupted:
+                print("got", interrupted.signal)
+            """
+        )
+    )
+    assert ended.stdout == "got 15\n", ended.stderr
+
+
+def test_a_block_that_swallows_a_signal_may_come_to_its_end() -> None:
+    ended = run(
+        SWALLOWED
+        + textwrap.dedent(
+            """
+            try:
+                with interruption.recognized():
+                    held = Held()
+                    del held
+                    with interruption.deferred():
+                        for _ in range(100):
+                            time.sleep(0.001)
+                        print("saved")
+            except Interrupted as interrupted:
+                print("got", interrupted.signal)
+            """
+        )
+    )
+    assert ended.stdout == "saved\ngot 15\n", ended.stderr
+
+
+def test_what_else_cannot_be_raised_goes_where_it_went() -> None:
+    ended = run(
+        """
+        class Held:
+            def __del__(self):
+                raise ValueError("of something else")
+
+        held = Held()
+        del held
+        """
+    )
+    assert "ValueError: of something else" in ended.stderr
+
+
 def test_a_block_may_come_to_its_end() -> None:
     ended = run(
         """
