@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 
 from benchmarks.cases import STEP, SWEEPS, SYSTEMS, WIRE, Case, Sweep
 from benchmarks.results import Results
-from benchmarks.table import CPU, SPEED
+from benchmarks.table import CPU, SPEED, compares
 
 _TITLES = {SPEED: "examples/s", CPU: "CPU-seconds per million examples"}
 _LABELS = {"rows": "rows per table", "batch": "records per step of a worker"}
@@ -21,6 +21,7 @@ _MARKED_DIGITS = "2346"  # that numbers between powers of ten begin with
 _COLUMNS = 9  # of the legend
 _SHADES = [*plt.get_cmap("tab20").colors, *plt.get_cmap("tab20b").colors]
 _COLORS = dict(zip(SYSTEMS, _SHADES[: len(SYSTEMS)], strict=True))
+_SHOWN = [system for system in SYSTEMS if system != WIRE]  # it trains nothing: see the floor
 
 
 def draw(results: Results, directory: pathlib.Path) -> list[pathlib.Path]:
@@ -32,7 +33,7 @@ def draw(results: Results, directory: pathlib.Path) -> list[pathlib.Path]:
     files = []
     for name, sweep in SWEEPS.items():
         cases = [case for case in sweep.cases if case in results.cases()]
-        if len(cases) < min(2, len(sweep.cases)) or not _compares(results, sweep):
+        if len(cases) < min(2, len(sweep.cases)) or not compares(results, sweep):
             continue
         figure, panels = plt.subplots(1, 2, figsize=(12, 4.5))
         for axes, key in zip(panels, (SPEED, CPU), strict=True):
@@ -52,18 +53,8 @@ def draw(results: Results, directory: pathlib.Path) -> list[pathlib.Path]:
     return files
 
 
-def _compares(results: Results, sweep: Sweep) -> bool:
-    """Whether two systems of a sweep were measured on some case of it: others have it, too."""
-    measured = (
-        set(results.systems(case)) & set(sweep.cases[case])
-        for case in results.cases()
-        if case in sweep.cases
-    )
-    return any(len(systems) > 1 for systems in measured)
-
-
 def _lines(axes: Axes, results: Results, cases: list[Case], sweep: Sweep, key: str) -> None:
-    for system in SYSTEMS:
+    for system in _SHOWN:
         measured = [case for case in cases if (case, system) in results.runs]
         if len(measured) < 2:
             continue
@@ -86,7 +77,7 @@ def _lines(axes: Axes, results: Results, cases: list[Case], sweep: Sweep, key: s
 
 def _bars(axes: Axes, results: Results, cases: list[Case], sweep: Sweep, key: str) -> None:
     measured_on = {
-        system: [case for case in cases if (case, system) in results.runs] for system in SYSTEMS
+        system: [case for case in cases if (case, system) in results.runs] for system in _SHOWN
     }
     shown = {system: measured for system, measured in measured_on.items() if measured}
     width = 0.8 / len(shown)

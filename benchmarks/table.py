@@ -24,7 +24,7 @@ def report(results: Results, reference: str) -> str:
         parts.append(f"### {title(case)}\n\n{case_table(results, case, reference)}")
         parts += floor_line(results, case, reference)
     for sweep in SWEEPS.values():
-        if sum(case in results.cases() for case in sweep.cases) > 1:
+        if sum(case in results.cases() for case in sweep.cases) > 1 and compares(results, sweep):
             parts.append(f"### {sweep.title}\n\n{sweep_table(results, sweep)}")
     return "\n\n".join([*parts, disturbance(results)]) + "\n"
 
@@ -79,6 +79,16 @@ def floor_line(results: Results, case: Case, reference: str) -> list[str]:
         f"The floor, the step of `{STEP}` and the bytes of `{WIRE}`: {least} CPU-s per million "
         f"examples. {reference} takes {number(Spread.of(ratios), 2)} times as much."
     ]
+
+
+def compares(results: Results, sweep: Sweep) -> bool:
+    """Whether two systems of a sweep were measured on some case of it: others have it, too."""
+    measured = (
+        set(results.systems(case)) & set(sweep.cases[case])
+        for case in results.cases()
+        if case in sweep.cases
+    )
+    return any(len(systems) > 1 for systems in measured)
 
 
 def sweep_table(results: Results, sweep: Sweep) -> str:
