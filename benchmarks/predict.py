@@ -92,8 +92,11 @@ def _export(root: pathlib.Path) -> None:
         "format": FORMAT,
         "features": [feature.schema() for feature in FEATURES],
         "labels": [LABEL.schema()],
-        **{"converted": [], "signatures": {"serving_default": "features"}, "sizes": {}},
-        **{"arguments": {}, "tables": []},
+        "converted": [],
+        "signatures": {"serving_default": "features"},
+        "sizes": {},
+        "arguments": {},
+        "tables": [],
     }
     (root / "export" / SCHEMA_FILE).write_text(json.dumps(schema))
 

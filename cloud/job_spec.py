@@ -202,6 +202,16 @@ def _check_arguments(spec: JobSpec) -> None:
                 raise UserError(f"the tasks' arguments have no --{name}: add it after --")
 
 
+def ports_from(first: int, count: int, who: str, least: int = 1) -> range:
+    """The ports of `--first_port`, all of which there must be; `who` needs them."""
+    if not least <= first <= LAST_PORT + 1 - count:
+        raise UserError(
+            f"--first_port={first}: {who} need as many ports from {least} to {LAST_PORT}; give "
+            "another one, or leave the flag out"
+        )
+    return range(first, first + count)
+
+
 def _check_length(what: str, text: str) -> None:
     size = len(text.encode())
     if size > MOST_BYTES:

@@ -31,7 +31,7 @@ _SERVER_BYTES = 512 << 20  # TensorFlow Serving itself, its threads and requests
 _GROWTH = 1.2  # what a model takes beyond its variables
 
 
-def check_whole(directory: str, files: Mapping[str, ModelFile], sizes: Mapping[str, int]) -> None:
+def _check_whole(directory: str, files: Mapping[str, ModelFile], sizes: Mapping[str, int]) -> None:
     """Refuses a version that lacks a file, or has one that is cut short or of another export."""
     _check_names(directory, files, [GRAPH_FILE, *sizes])
     for name, size in sizes.items():
@@ -87,7 +87,7 @@ class ServedModel:
         where = posixpath.join(directory, SCHEMA_FILE)
         content = exported_files.decode(model_files.read(where), where)
         schema = exported_files.ExportSchema.of(content, where)
-        check_whole(directory, files, schema.sizes)
+        _check_whole(directory, files, schema.sizes)
         return cls(
             base,
             number,

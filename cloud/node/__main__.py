@@ -46,11 +46,7 @@ def _define_flags() -> None:
         ("port", 0, "Port of the first machine, at which all meet; 0: MASTER_PORT, else 2222."),
         ("first_port", 0, "Ports of a machine's tasks, from this one on; 0: free ones."),
         ("meet_seconds", 600, "How long machines wait for each other."),
-        (
-            "max_restarts",
-            3,
-            "Restarts of a task that dies, until it has run ten minutes.",
-        ),
+        ("max_restarts", 3, "Restarts of a task that dies, until it has run ten minutes."),
         ("grace_seconds", 30, "Time for the chief to end after Ctrl-C or SIGTERM."),
     ):
         most = LAST_PORT if name.endswith("port") else None
@@ -174,12 +170,8 @@ def _ports(counts: Mapping[str, int]) -> Iterator[dict[str, list[int]]]:
     total = sum(counts.values())
     with contextlib.ExitStack() as stack:
         if first := _FLAGS.first_port:
-            numbers = list(range(first, first + total))
-            if numbers and numbers[-1] > LAST_PORT:
-                raise UserError(
-                    f"--first_port={first}: this machine's {total} tasks need ports from there on, "
-                    f"of which the last is {LAST_PORT}; name a lower one"
-                )
+            who = f"this machine's {total} tasks"
+            numbers = list(job_spec.ports_from(first, total, who))
         else:
             numbers = stack.enter_context(Ports(total)).numbers
         at = iter(numbers)

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from cloud.job_spec import JobSpec, Role, grace_seconds, refuse_idle_gpus
+from cloud.job_spec import JobSpec, Role, grace_seconds, ports_from, refuse_idle_gpus
 from cloud.slurm import placement, task
 from cloud.slurm.placement import Placement
 from cloud.slurm.sender import MARK
@@ -252,12 +252,8 @@ def _first_port(spec: JobSpec, allocation: Allocation) -> str:
     if not allocation.first_port:
         places = max(1, (_HIGHEST_PORT + 1 - _LOWEST_PORT) // ports)
         return f'"$(({_LOWEST_PORT} + SLURM_JOB_ID % {places} * {ports}))"'
-    if not 1024 <= allocation.first_port <= (1 << 16) - ports:
-        raise UserError(
-            f"--first_port={allocation.first_port}: {ports} tasks need as many ports from 1024 to "
-            "65535; give another one, or leave the flag out"
-        )
-    return str(allocation.first_port)
+    first, *_ = ports_from(allocation.first_port, ports, f"{ports} tasks", least=1024)
+    return str(first)
 
 
 def _options(spec: JobSpec, allocation: Allocation, placed: Placement) -> Iterator[str]:

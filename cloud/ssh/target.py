@@ -18,7 +18,6 @@ from cloud.ssh.checks import Needs
 from cloud.ssh.hosts import Host
 from cloud.ssh.sender import SshSender
 from cloud.target import Request
-from tfps.cluster.tf_config import LAST_PORT
 from tfps.errors import UserError
 
 _MEETING = 2222  # stands for the port that is found free on the first machine
@@ -32,8 +31,7 @@ def define_flags(values: flags.FlagValues) -> None:
     ):
         flags.DEFINE_string(name, default, text, flag_values=values)
     text = "Of as many as a machine has tasks; 0: free ones."
-    limits = {"lower_bound": 0, "upper_bound": LAST_PORT}
-    flags.DEFINE_integer("first_port", 0, text, flag_values=values, **limits)
+    flags.DEFINE_integer("first_port", 0, text, lower_bound=0, flag_values=values)
     text = "A line of bash that runs first, for the checks and the job, any number of times."
     flags.DEFINE_multi_string("setup", [], text, flag_values=values)
 
@@ -90,6 +88,7 @@ class SshTarget(RemoteTarget):
 
     def render(self, spec: JobSpec) -> tuple[Request, ...]:
         """What each machine runs."""
+        list(self._ports(spec))  # refuses those that there are not
         own = [self.python, "-m", "cloud.node", f"--nodes={self._addresses()}"]
         own += [f"--port={self.first_port or self.meeting}"]
         if self.first_port:
@@ -139,13 +138,9 @@ class SshTarget(RemoteTarget):
         shares = Shares(len(self.machines), spec.replicas("worker"), spec.replicas("ps"))
         for rank in range(shares.nodes):
             tasks = sum(shares.counts(rank).values()) + (spec.chief_works and not rank)
-            ports = range(self.first_port + (rank > 0), self.first_port + 1 + tasks)
-            if ports.stop > LAST_PORT + 1:
-                raise UserError(
-                    f"--first_port={self.first_port}: a machine's {tasks} tasks need ports after "
-                    f"it, of which the last is {LAST_PORT}; name a lower one"
-                )
-            yield ports if self.first_port else ()
+            who = f"a launcher and {tasks} tasks"
+            ports = job_spec.ports_from(self.first_port, tasks + 1, who) if self.first_port else ()
+            yield ports[int(rank > 0) :]
 
 
 def _is_path(text: str) -> bool:

@@ -66,6 +66,7 @@ def test_a_job_without_ps_has_no_worker_next_to_its_chief(capfd):
         ((), "--hosts is missing: name the machines"),
         (("--hosts=m1", "--evaluator", "--workers=1", "--ps=1"), "leave --evaluator out"),
         (("--hosts=m1", "--module=mine"), "--target=ssh runs trainer.task alone"),
+        (("--hosts=m1", "--first_port=65533"), "a launcher and 3 tasks need as many ports from 1"),
         (("--hosts=m1", "--partition=x"), "--partition is of --target=slurm, not ssh"),
     ],
 )

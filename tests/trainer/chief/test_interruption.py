@@ -80,7 +80,21 @@ class Held:
             send(signal.SIGTERM)
         except Interrupted as interrupted:
             raise SystemError("returned a result with an exception set") from interrupted
+
+try:
+    with interruption.recognized():
+        held = Held()
+        del held
+{then}
+except Interrupted as interrupted:
+    print("got", interrupted.signal)
 """
+
+
+def run_after_swallowed(then: str) -> subprocess.CompletedProcess[str]:
+    """Runs a block in which C code has swallowed a signal."""
+    indented = textwrap.indent(textwrap.dedent(then), 8 * " ")
+    return run(SWALLOWED.replace("{then}", indented))
 
 
 @pytest.mark.parametrize(
@@ -91,40 +105,18 @@ class Held:
     ],
 )
 def test_a_signal_that_c_code_swallows_is_not_lost(then: str) -> None:
-    ended = run(
-        SWALLOWED
-        + textwrap.dedent(
-            f"""
-            try:
-                with interruption.recognized():
-                    held = Held()
-                    del held
-                    {then}
-            except Interrupted as interrupted:
-                print("got", interrupted.signal)
-            """
-        )
-    )
+    ended = run_after_swallowed(then)
     assert ended.stdout == "got 15\n", ended.stderr
 
 
 def test_a_block_that_swallows_a_signal_may_come_to_its_end() -> None:
-    ended = run(
-        SWALLOWED
-        + textwrap.dedent(
-            """
-            try:
-                with interruption.recognized():
-                    held = Held()
-                    del held
-                    with interruption.deferred():
-                        for _ in range(100):
-                            time.sleep(0.001)
-                        print("saved")
-            except Interrupted as interrupted:
-                print("got", interrupted.signal)
-            """
-        )
+    ended = run_after_swallowed(
+        """
+        with interruption.deferred():
+            for _ in range(100):
+                time.sleep(0.001)
+            print("saved")
+        """
     )
     assert ended.stdout == "saved\ngot 15\n", ended.stderr
 
